@@ -1,0 +1,1 @@
+"""The vocabulary: spaces, model capabilities, posteriors, algorithm protocols, errors."""

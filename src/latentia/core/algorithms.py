@@ -1,0 +1,133 @@
+"""What inferences, samplers, objectives and learners look like.
+
+Algorithms know these protocols and the capabilities of :mod:`latentia.core.model`, never a model.
+Each names the capabilities it needs in ``requires``; :func:`require` compares and explains.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable
+from typing import Any, Self
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, PRNGKeyArray
+
+from latentia.core.errors import CapabilityError
+from latentia.core.model import AbstractModel, AbstractPosterior, Scalar
+
+Metrics = dict[str, Array]
+
+
+class AbstractAlgorithm(eqx.Module):
+    """Anything that declares what it needs of a model."""
+
+    @property
+    @abc.abstractmethod
+    def requires(self) -> tuple[type[AbstractModel], ...]:
+        """The capabilities that a model must have."""
+
+
+class AbstractInference(AbstractAlgorithm):
+    """Finds z given x."""
+
+    @abc.abstractmethod
+    def infer(self, model: Any, x: Any, *, key: PRNGKeyArray) -> AbstractPosterior:
+        """The (approximate) posterior of one example."""
+
+    def infer_many(self, model: Any, x: Any, *, key: PRNGKeyArray) -> AbstractPosterior:
+        """The posteriors of a batch; host-side solvers replace this."""
+        keys = jax.random.split(key, jax.tree.leaves(x)[0].shape[0])
+        return jax.vmap(lambda x, key: self.infer(model, x, key=key))(x, keys)
+
+
+class AbstractSampler(AbstractAlgorithm):
+    """Draws from p. The state must survive between steps; the info is for diagnosis only.
+
+    A sampler is itself a pytree: what it adapts (a temperature ladder, a step size) are its array leaves,
+    and :meth:`adapt` returns the adapted sampler.
+    """
+
+    @abc.abstractmethod
+    def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> Any:
+        """The state of one chain that starts at ``x``."""
+
+    @abc.abstractmethod
+    def step(self, model: Any, state: Any, *, key: PRNGKeyArray, fixed: Any = None) -> tuple[Any, Any]:
+        """(next state, info) of one chain; entries of x where ``fixed`` is True do not move."""
+
+    @abc.abstractmethod
+    def visible(self, state: Any) -> Any:
+        """The visible part of a state."""
+
+    @abc.abstractmethod
+    def latent(self, state: Any) -> Any:
+        """The latent part of a state."""
+
+    def adapt(self, info: Any) -> Self:
+        """The sampler adapted to the infos of many chains (leading axis); by default nothing adapts."""
+        del info
+        return self
+
+    def metrics(self, info: Any) -> Metrics:
+        """Numbers worth showing, from the infos of many chains (leading axis)."""
+        del info
+        return {}
+
+
+class AbstractObjective(AbstractAlgorithm):
+    """A scalar surrogate whose gradient is the learning direction."""
+
+    @abc.abstractmethod
+    def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> Any:
+        """The objective's state (persistent chains …), from a batch."""
+
+    @abc.abstractmethod
+    def prepare(self, model: Any, x: Any, state: Any, *, key: PRNGKeyArray) -> Any:
+        """What the loss needs but no gradient flows through (samples, noise): the new state."""
+
+    @abc.abstractmethod
+    def loss(self, model: Any, x: Any, weights: Any, state: Any) -> tuple[Scalar, Metrics]:
+        """(surrogate, metrics) for a batch with sample weights that average to one (None: all ones)."""
+
+
+class AbstractLearner(AbstractAlgorithm):
+    """Changes θ. The only thing that the training loop knows."""
+
+    @abc.abstractmethod
+    def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> Any:
+        """The learner's state, from a batch."""
+
+    @abc.abstractmethod
+    def step(self, model: Any, x: Any, weights: Any, state: Any, *, key: PRNGKeyArray) -> tuple[Any, Any, Metrics]:
+        """(model, state, metrics) after one batch."""
+
+    @abc.abstractmethod
+    def slower(self, state: Any) -> Any | None:
+        """The state with half the step, after a divergence; None if there is no step to halve."""
+
+    @abc.abstractmethod
+    def final(self, model: Any, state: Any) -> Any:
+        """The model to keep (the averaged one, where the learner averages)."""
+
+
+def missing(algorithm: AbstractAlgorithm, model: AbstractModel) -> list[type[AbstractModel]]:
+    """The capabilities that the algorithm needs and the model lacks."""
+    return [need for need in algorithm.requires if not isinstance(model, need)]
+
+
+def require(algorithm: AbstractAlgorithm, model: AbstractModel, *, fitting: Iterable[str] = ()) -> None:
+    """Raise a :class:`CapabilityError` that says what is missing and which algorithms would fit."""
+    lacking = missing(algorithm, model)
+    if not lacking:
+        return
+    needs = " and ".join(f"{c.__name__} ({', '.join(_methods(c))})" for c in lacking)
+    fits = list(fitting)
+    hint = f" Objectives that fit: {', '.join(fits)}." if fits else ""
+    raise CapabilityError(f"{type(algorithm).__name__} cannot be used with {type(model).__name__}: it needs {needs}.{hint}")
+
+
+def _methods(capability: type[AbstractModel]) -> list[str]:
+    inherited = AbstractModel.__abstractmethods__
+    return sorted(set(capability.__abstractmethods__) - set(inherited))

@@ -1,0 +1,54 @@
+"""Errors that users meet: each says what is wrong, why, and what to do.
+
+Every class derives from :class:`LatentiaError` and from the built-in that fits, so that both
+``except LatentiaError`` and the ordinary ``except ValueError`` work.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class LatentiaError(Exception):
+    """Base class of all errors that the library raises on purpose."""
+
+
+class ParameterError(LatentiaError, ValueError):
+    """A parameter has the wrong type or lies outside its range."""
+
+
+class DataError(LatentiaError, ValueError):
+    """The data do not fit: wrong shape, wrong domain, not finite, empty."""
+
+
+class UnknownNameError(ParameterError, KeyError):
+    """A name (model, objective, data set …) is not known; the message suggests the nearest ones."""
+
+    __str__ = Exception.__str__  # KeyError would print the repr of the message
+
+    def __init__(self, kind: str, name: object, choices: Iterable[str]):
+        known = sorted(choices)
+        near = difflib.get_close_matches(str(name).lower(), known, n=3, cutoff=0.5)
+        hint = f"Did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
+        super().__init__(f"Unknown {kind} {name!r}. {hint}Known: {', '.join(known)}.")
+
+
+class CapabilityError(LatentiaError, TypeError):
+    """An algorithm needs something that the model cannot do."""
+
+
+class NotNormalisableError(LatentiaError, ValueError):
+    """The energy has no finite normaliser, so the model defines no distribution."""
+
+
+class DivergenceError(LatentiaError, ArithmeticError):
+    """Training kept diverging; the last good model was kept."""
+
+
+class FileFormatError(LatentiaError, ValueError):
+    """A file is cut off, tampered with, of another kind, or written by a newer version."""
+
+
+class RunFolderError(LatentiaError, OSError):
+    """A run folder cannot be used: it exists already, is incomplete, or cannot be written."""

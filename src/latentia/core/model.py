@@ -1,0 +1,199 @@
+"""What a model is, and what it may be able to do.
+
+A model answers one question: what is the energy ``E(x, z; θ)`` of a visible ``x`` and a latent ``z``?
+It defines ``p(x, z) = exp(−E(x, z)) / Z``. Everything is written **per example**; algorithms batch with
+:func:`jax.vmap`.
+
+Each capability below is an abstract class that a model inherits. The rule is "implement these methods, get
+those algorithms":
+
+====================== ================================ ==============================================
+capability             implement                        get
+====================== ================================ ==============================================
+``FreeEnergy``         ``free_energy``                  contrastive learning, scores, pseudo-likelihood
+``Normalised``         ``free_energy`` with log Z = 0   exact likelihoods
+``LatentFreeEnergy``   ``latent_free_energy``           exact log Z by enumerating the latents
+``ExactPosterior``     ``posterior``                    transform, EM, the exact inference
+``Conditionals``       ``sweep``                        Gibbs sampling, CD, PCD, clamped sampling
+``ExactSampler``       ``sample``                       independent samples
+``Decodes``            ``decode``                       inverse_transform, reconstruct
+``Tempered``           ``base`` …                       AIS, reverse AIS, parallel tempering
+``Centred``            ``centres``, ``recentred``       centred gradients
+``Constrained``        ``project``                      a projection after every learning step
+``Bounded``            ``margin``                       a refusal when the energy stops being normalisable
+``MStep``              ``m_step``                       EM
+``Initialised``        ``initialise``                   a start from the data's statistics
+====================== ================================ ==============================================
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, Self
+
+import equinox as eqx
+from jaxtyping import Array, Float, PRNGKeyArray
+
+Scalar = Float[Array, ""]
+
+
+class AbstractPosterior(eqx.Module):
+    """A distribution over the latents of one example."""
+
+    @abc.abstractmethod
+    def mean(self) -> Any:
+        """E[z]."""
+
+    @abc.abstractmethod
+    def sample(self, *, key: PRNGKeyArray) -> Any:
+        """One draw of z."""
+
+    @abc.abstractmethod
+    def log_prob(self, z: Any) -> Scalar:
+        """log q(z)."""
+
+    @abc.abstractmethod
+    def entropy(self) -> Scalar:
+        """H(q) = −E log q(z)."""
+
+
+class AbstractModel(eqx.Module):
+    """An energy ``E(x, z)``; θ are its floating-point leaves (see :mod:`latentia.core.parameters`)."""
+
+    @property
+    @abc.abstractmethod
+    def x_space(self) -> Any:
+        """The visible variables: a pytree of :class:`~latentia.core.space.Space`."""
+
+    @property
+    @abc.abstractmethod
+    def z_space(self) -> Any:
+        """The latent variables: a pytree of :class:`~latentia.core.space.Space`."""
+
+    @abc.abstractmethod
+    def energy(self, x: Any, z: Any) -> Scalar:
+        """E(x, z)."""
+
+
+class FreeEnergy(AbstractModel):
+    """The latents can be summed out."""
+
+    @abc.abstractmethod
+    def free_energy(self, x: Any) -> Scalar:
+        """F(x) = −log Σ_z exp(−E(x, z)), an integral for continuous z."""
+
+
+class Normalised(FreeEnergy):
+    """log Z = 0: the free energy is −log p(x). A marker; the method is ``free_energy``."""
+
+
+class LatentFreeEnergy(AbstractModel):
+    """The visibles can be summed out."""
+
+    @abc.abstractmethod
+    def latent_free_energy(self, z: Any) -> Scalar:
+        """−log Σ_x exp(−E(x, z)), an integral for continuous x."""
+
+
+class ExactPosterior(AbstractModel):
+    """p(z | x) is known in closed form."""
+
+    @abc.abstractmethod
+    def posterior(self, x: Any) -> AbstractPosterior:
+        """p(z | x)."""
+
+
+class Conditionals(AbstractModel):
+    """Gibbs sampling over blocks."""
+
+    @abc.abstractmethod
+    def sweep(self, x: Any, z: Any, *, key: PRNGKeyArray, fixed: Any = None) -> tuple[Any, Any]:
+        """One sweep over all blocks, latents first, so that only ``x`` needs to be in equilibrium.
+
+        Leaves p(x, z) invariant. ``fixed`` is a pytree of booleans like ``x``: entries that are True keep
+        their value, and the sweep then leaves p(free x, z | fixed x) invariant.
+        """
+
+
+class ExactSampler(AbstractModel):
+    """Independent draws from the joint distribution."""
+
+    @abc.abstractmethod
+    def sample(self, *, key: PRNGKeyArray) -> tuple[Any, Any]:
+        """One draw of (x, z)."""
+
+
+class Decodes(AbstractModel):
+    """The visibles' mean given the latents is known."""
+
+    @abc.abstractmethod
+    def decode(self, z: Any) -> Any:
+        """E[x | z]."""
+
+
+class Tempered(Conditionals):
+    """A path of models of the same family from a base whose log Z is known.
+
+    The model at inverse temperature β is the leafwise interpolation ``(1 − β) base + β model``
+    (:func:`latentia.core.tempering.at`); any such path is valid for annealing and tempering.
+    """
+
+    @abc.abstractmethod
+    def base(self, x: Any = None) -> Self:
+        """The same structure without coupling; visible marginals fitted to the batch ``x`` if given."""
+
+    @abc.abstractmethod
+    def base_log_z(self) -> Scalar:
+        """log Z of a model that :meth:`base` returned (one sweep from anywhere then samples it exactly)."""
+
+    @abc.abstractmethod
+    def reduced_energy(self, x: Any, z: Any) -> Scalar:
+        """The energy with everything summed out that a sweep draws anew before it reads it."""
+
+
+class Centred(AbstractModel):
+    """Couplings act on (variable − offset); moving the offsets does not change the distribution."""
+
+    @abc.abstractmethod
+    def centres(self, x: Any, weights: Float[Array, " n"] | None) -> Any:
+        """Where the offsets should be for the batch ``x``: the means of the variables."""
+
+    @abc.abstractmethod
+    def recentred(self, centres: Any, rate: Any) -> Self:
+        """The same distribution with the offsets moved by ``rate`` towards ``centres``."""
+
+
+class Constrained(AbstractModel):
+    """Parameters live in a set."""
+
+    @abc.abstractmethod
+    def project(self) -> Self:
+        """The model with its parameters moved to the nearest allowed point."""
+
+
+class Bounded(AbstractModel):
+    """Normalisable only while a bound holds."""
+
+    @abc.abstractmethod
+    def margin(self) -> Scalar:
+        """Positive if (and as far as) the energy is safely normalisable."""
+
+    @abc.abstractmethod
+    def margin_message(self) -> str:
+        """What the bound is and what to do when it is broken."""
+
+
+class MStep(ExactPosterior):
+    """The expected complete-data likelihood has a closed-form maximum."""
+
+    @abc.abstractmethod
+    def m_step(self, x: Any, posterior: AbstractPosterior, weights: Float[Array, " n"]) -> Self:
+        """argmax_θ Σ_n w_n E_{q_n}[log p(x_n, z)]; arguments carry a leading batch axis."""
+
+
+class Initialised(AbstractModel):
+    """A good starting point can be read off the data."""
+
+    @abc.abstractmethod
+    def initialise(self, x: Any, *, key: PRNGKeyArray) -> Self:
+        """The model at its starting point for the batch ``x``."""

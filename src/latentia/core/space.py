@@ -1,0 +1,146 @@
+"""Spaces: what the values of a variable may be.
+
+A model names its visible and latent variables by *pytrees* of :class:`Space`: one space for an RBM's
+visibles, a tuple of spaces for the layers of a deep Boltzmann machine, a dictionary for several
+modalities. Inside a model a value is a float array of the space's ``shape``; a categorical site is one-hot,
+so that energies stay linear in the parameters. At the public face a categorical site is one integer column;
+:meth:`Space.encode` and :meth:`Space.decode` go between the two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from latentia.core.errors import DataError
+
+Domain = Literal["binary", "spin", "categorical", "real", "nonnegative"]
+
+_STATES = {"binary": (0.0, 1.0), "spin": (-1.0, 1.0)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Space:
+    """The domain and shape of one array variable (a leaf, not a node, of pytrees).
+
+    ``shape`` is the shape of one value inside the model: ``(n,)``, and ``(sites, states)`` for one-hot
+    categorical sites.
+    """
+
+    domain: Domain
+    shape: tuple[int, ...]
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether the space has finitely many values."""
+        return self.domain in ("binary", "spin", "categorical")
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of a data matrix that hold one value (a categorical site is one column)."""
+        return self.shape[0] if self.domain == "categorical" else math.prod(self.shape)
+
+    @property
+    def site_states(self) -> tuple[float, ...] | int:
+        """The states of one site: a tuple of numbers, or the number of categories."""
+        if self.domain == "categorical":
+            return self.shape[1]
+        return _STATES[self.domain]
+
+    @property
+    def log_count(self) -> float:
+        """log(number of values); infinite for a continuous space."""
+        if not self.is_discrete:
+            return math.inf
+        per_site = self.shape[1] if self.domain == "categorical" else 2
+        return self.n_columns * math.log(per_site)
+
+    def enumerate(self) -> np.ndarray:
+        """All values of a discrete space, stacked along a new leading axis."""
+        if not self.is_discrete:
+            raise DataError(f"A {self.domain} space has infinitely many values and cannot be enumerated.")
+        if self.domain == "categorical":
+            sites, states = self.shape
+            codes = np.array(list(itertools.product(range(states), repeat=sites)), dtype=np.int64)
+            return np.eye(states, dtype=np.float32)[codes.reshape(-1, sites)]
+        rows = np.array(list(itertools.product(_STATES[self.domain], repeat=self.n_columns)), dtype=np.float32)
+        return rows.reshape(-1, *self.shape)
+
+    def check(self, X: np.ndarray, *, fix: str = "") -> None:
+        """Raise a :class:`DataError` unless every entry of the data matrix ``X`` lies in the domain."""
+        problem = self._problem(X)
+        if problem:
+            raise DataError(f"{problem}{' ' + fix if fix else ''}")
+
+    def _problem(self, X: np.ndarray) -> str | None:
+        if self.domain == "binary":
+            bad = ~np.isin(X, (0, 1))
+            wanted = "0 or 1 (binary units)"
+        elif self.domain == "spin":
+            bad = ~np.isin(X, (-1, 1))
+            wanted = "-1 or +1 (spin units)"
+        elif self.domain == "categorical":
+            states = self.shape[1]
+            bad = (X < 0) | (X >= states) | (X != np.floor(X))
+            wanted = f"an integer from 0 to {states - 1} (categorical units with {states} states)"
+        elif self.domain == "nonnegative":
+            bad = X < 0
+            wanted = "at least 0 (rectified units)"
+        else:
+            return None
+        if not bad.any():
+            return None
+        row, column = np.argwhere(bad)[0][:2]
+        return (
+            f"{int(bad.sum())} of {X.size} values are not {wanted}; the first is "
+            f"{X[row, column]!r} in row {row}, column {column}."
+        )
+
+    def encode(self, X: Any) -> Any:
+        """Data matrix ``(n, n_columns)`` → values ``(n, *shape)``; works on NumPy and JAX arrays."""
+        if self.domain == "categorical":
+            xp = np if isinstance(X, np.ndarray) else jax.numpy
+            return (X[..., None] == xp.arange(self.shape[1])).astype(np.float32)
+        return X.reshape(X.shape[0], *self.shape)
+
+    def decode(self, value: Any) -> Any:
+        """Values ``(n, *shape)`` → data matrix ``(n, n_columns)``: the inverse of :meth:`encode`."""
+        if self.domain == "categorical":
+            return value.argmax(-1).astype(np.float32)
+        return value.reshape(value.shape[0], -1)
+
+    def flatten(self, value: Any) -> Any:
+        """Values ``(n, *shape)`` → one flat row each; categorical means keep one column per state."""
+        return value.reshape(value.shape[0], -1)
+
+    def unflatten(self, rows: Any) -> Any:
+        """The inverse of :meth:`flatten`."""
+        return rows.reshape(rows.shape[0], *self.shape)
+
+
+def leaves(space: Any) -> list[Space]:
+    """The spaces in a pytree of spaces."""
+    return jax.tree.leaves(space)
+
+
+def log_count(space: Any) -> float:
+    """log(number of joint values) of a pytree of spaces; infinite if any of them is continuous."""
+    return sum(leaf.log_count for leaf in leaves(space))
+
+
+def enumerate_states(space: Any) -> Any:
+    """All joint values of a pytree of discrete spaces, with one leading axis."""
+    parts, treedef = jax.tree.flatten(space)
+    each = [part.enumerate() for part in parts]
+    grid = np.meshgrid(*[np.arange(len(e)) for e in each], indexing="ij")
+    return jax.tree.unflatten(treedef, [e[g.ravel()] for e, g in zip(each, grid, strict=True)])
+
+
+def zeros(space: Any) -> Any:
+    """A placeholder value of the right structure (all entries zero)."""
+    return jax.tree.map(lambda s: jax.numpy.zeros(s.shape, jax.numpy.float32), space)

@@ -1,0 +1,124 @@
+"""Contrastive learning: push the energy of the data down and that of the model's own samples up.
+
+The gradient of the log-likelihood is ∇ log p(x) = −∇F(x) + E_{x'∼p} ∇F(x'), so the surrogate
+
+    loss = mean F(data) − mean F(stop_gradient(samples))
+
+has the right gradient for any source of samples. Contrastive divergence starts Gibbs chains at the data
+(Hinton, 2002), persistent contrastive divergence lets them run on from step to step (Tieleman, 2008), and
+tempering keeps replicas at several temperatures (Desjardins et al., 2010; Salakhutdinov, 2009).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from latentia import samplers
+from latentia.core.algorithms import AbstractObjective, AbstractSampler, Metrics
+from latentia.core.errors import ParameterError
+from latentia.core.model import AbstractModel, FreeEnergy, Scalar
+from latentia.ops.arrays import batch_size, weighted_mean
+
+
+class ContrastiveState(eqx.Module):
+    """Chains, the (possibly adapted) sampler, and the sampler's diagnostics."""
+
+    chains: Any
+    sampler: AbstractSampler
+    metrics: Metrics
+
+
+class Contrastive(AbstractObjective):
+    """mean F(data) − mean F(samples), the samples from any sampler.
+
+    Args:
+        sampler: where the samples come from.
+        n_steps: sampler steps before every update.
+        persistent: chains run on from update to update; otherwise they start at the batch each time.
+        n_chains: number of persistent chains, whatever the batch; the batch's size if None.
+    """
+
+    sampler: AbstractSampler
+    n_steps: int = eqx.field(static=True, default=1)
+    persistent: bool = eqx.field(static=True, default=True)
+    n_chains: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        if self.n_steps < 1:
+            raise ParameterError(f"A contrastive objective needs at least one sampler step, got {self.n_steps}.")
+        if self.n_chains is not None and (not self.persistent or self.n_chains < 1):
+            raise ParameterError(
+                f"n_chains={self.n_chains} must be a positive number, and only persistent chains have a number of "
+                "their own: CD starts one at every example of the batch."
+            )
+
+    @property
+    def requires(self) -> tuple[type[AbstractModel], ...]:
+        """``FreeEnergy`` and what the sampler needs."""
+        return (FreeEnergy, *self.sampler.requires)
+
+    def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> ContrastiveState:
+        """Chains that start at examples drawn from the batch."""
+        pick_key, start_key, run_key = jax.random.split(key, 3)
+        n = batch_size(x) if self.n_chains is None else self.n_chains
+        rows = jax.random.randint(pick_key, (n,), 0, batch_size(x)) if self.persistent else jnp.arange(n)
+        chains = samplers.start(self.sampler, model, jax.tree.map(lambda a: a[rows], x), key=start_key)
+        state = ContrastiveState(chains, self.sampler, {})
+        shape = jax.eval_shape(lambda: self._run(model, state, run_key).metrics)
+        return eqx.tree_at(lambda s: s.metrics, state, jax.tree.map(lambda m: jnp.zeros(m.shape, m.dtype), shape))
+
+    def prepare(self, model: Any, x: Any, state: ContrastiveState, *, key: PRNGKeyArray) -> ContrastiveState:
+        """Fresh samples."""
+        run_key, start_key = jax.random.split(key)
+        if not self.persistent:
+            chains = samplers.start(state.sampler, model, x, key=start_key)
+            state = eqx.tree_at(lambda s: s.chains, state, chains)
+        return self._run(model, state, run_key)
+
+    def _run(self, model: Any, state: ContrastiveState, key: PRNGKeyArray) -> ContrastiveState:
+        sampler, chains = state.sampler, state.chains
+        if self.n_steps > 1:
+            key, first = jax.random.split(key)
+            _, chains = samplers.run(sampler, model, chains, self.n_steps - 1, key=first)
+        chains, info = samplers.advance(sampler, model, chains, key=key)
+        return ContrastiveState(chains, sampler.adapt(info), sampler.metrics(info))
+
+    def loss(self, model: Any, x: Any, weights: Any, state: ContrastiveState) -> tuple[Scalar, Metrics]:
+        """mean F(data) − mean F(samples)."""
+        free_energy = jax.vmap(model.free_energy)
+        positive = weighted_mean(free_energy(x), weights)
+        samples = jax.vmap(state.sampler.visible)(jax.lax.stop_gradient(state.chains))
+        negative = jnp.mean(free_energy(samples))
+        return positive - negative, {"energy_gap": positive - negative, **state.metrics}
+
+
+def cd(k: int = 1) -> Contrastive:
+    """CD-k: k Gibbs sweeps from the data.
+
+    >>> cd(5).n_steps
+    5
+    """
+    return Contrastive(samplers.Gibbs(), k, persistent=False)
+
+
+def pcd(k: int = 1, n_chains: int | None = None) -> Contrastive:
+    """PCD-k: k Gibbs sweeps of chains that persist.
+
+    >>> pcd(1, n_chains=2000).persistent
+    True
+    """
+    return Contrastive(samplers.Gibbs(), k, persistent=True, n_chains=n_chains)
+
+
+def tempering(k: int = 1, n_chains: int | None = None, n_replicas: int = 10, target: float = 0.3) -> Contrastive:
+    """Persistent chains with parallel tempering; the ladder adapts to the target swap rate.
+
+    >>> tempering(n_replicas=8).sampler.betas.shape
+    (8,)
+    """
+    return Contrastive(samplers.ParallelTempering.make(n_replicas, target=target), k, persistent=True, n_chains=n_chains)

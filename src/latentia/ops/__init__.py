@@ -1,0 +1,1 @@
+"""Pure numerics: no models, no state."""

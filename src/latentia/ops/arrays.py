@@ -1,0 +1,46 @@
+"""Small array helpers that several layers share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+def batch_size(batch: Any) -> int:
+    """The length of the leading axis of a pytree of arrays."""
+    return jax.tree.leaves(batch)[0].shape[0]
+
+
+def weighted_mean(values: Float[Array, "n *s"], weights: Float[Array, " n"] | None) -> Float[Array, "*s"]:
+    """Σ w_i v_i / n for weights that average to one; the plain mean if there are none."""
+    if weights is None:
+        return jnp.mean(values, axis=0)
+    return jnp.tensordot(weights, values, axes=1) / values.shape[0]
+
+
+def keep(fixed: Any, old: Any, new: Any) -> Any:
+    """``old`` where ``fixed`` is True, else ``new`` (pytrees); ``new`` if nothing is fixed."""
+    if fixed is None:
+        return new
+    return jax.tree.map(lambda f, a, b: jnp.where(f, a, b), fixed, old, new)
+
+
+def all_finite(tree: Any) -> Bool[Array, ""]:
+    """Whether every floating-point entry of a pytree is finite."""
+    checks = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))]
+    return jnp.all(jnp.array(checks)) if checks else jnp.array(True)
+
+
+def largest(tree: Any) -> Float[Array, ""]:
+    """The largest absolute value in a pytree of floating-point arrays."""
+    tops = [jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)) if leaf.size]
+    return jnp.max(jnp.array(tops)) if tops else jnp.array(0.0)
+
+
+def cast(tree: Any, dtype: Any) -> Any:
+    """The pytree with its floating-point arrays in another precision."""
+    return jax.tree.map(lambda a: a.astype(dtype) if eqx.is_inexact_array(a) else a, tree)
