@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class LatentiaError(Exception):
@@ -39,11 +40,18 @@ class CapabilityError(LatentiaError, TypeError):
 
 
 class NotNormalisableError(LatentiaError, ValueError):
-    """The energy has no finite normaliser, so the model defines no distribution."""
+    """The energy has no finite normaliser, so the model defines no distribution.
+
+    ``result`` holds what training had reached before, if it was training that went there.
+    """
+
+    result: Any = None
 
 
 class DivergenceError(LatentiaError, ArithmeticError):
-    """Training kept diverging; the last good model was kept."""
+    """Training kept diverging; ``result`` holds the last good state."""
+
+    result: Any = None
 
 
 class FileFormatError(LatentiaError, ValueError):

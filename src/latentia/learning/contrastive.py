@@ -22,6 +22,7 @@ from latentia import samplers
 from latentia.core.algorithms import AbstractObjective, AbstractSampler, Metrics
 from latentia.core.errors import ParameterError
 from latentia.core.model import AbstractModel, FreeEnergy, Scalar
+from latentia.core.sharding import split
 from latentia.ops.arrays import batch_size, weighted_mean
 
 
@@ -67,7 +68,7 @@ class Contrastive(AbstractObjective):
         pick_key, start_key, run_key = jax.random.split(key, 3)
         n = batch_size(x) if self.n_chains is None else self.n_chains
         rows = jax.random.randint(pick_key, (n,), 0, batch_size(x)) if self.persistent else jnp.arange(n)
-        chains = samplers.start(self.sampler, model, jax.tree.map(lambda a: a[rows], x), key=start_key)
+        chains = split(samplers.start(self.sampler, model, jax.tree.map(lambda a: a[rows], x), key=start_key))
         state = ContrastiveState(chains, self.sampler, {})
         shape = jax.eval_shape(lambda: self._run(model, state, run_key).metrics)
         return eqx.tree_at(lambda s: s.metrics, state, jax.tree.map(lambda m: jnp.zeros(m.shape, m.dtype), shape))
@@ -86,6 +87,7 @@ class Contrastive(AbstractObjective):
             key, first = jax.random.split(key)
             _, chains = samplers.run(sampler, model, chains, self.n_steps - 1, key=first)
         chains, info = samplers.advance(sampler, model, chains, key=key)
+        chains = split(chains)
         return ContrastiveState(chains, sampler.adapt(info), sampler.metrics(info))
 
     def loss(self, model: Any, x: Any, weights: Any, state: ContrastiveState) -> tuple[Scalar, Metrics]:

@@ -73,7 +73,7 @@ class GradientLearner(AbstractLearner):
             updated = updated.project()
         average = self._average(state, updated)
         state = GradientState(objective_state, optimizer_state, average, state.step + 1, state.slowdown)
-        return updated, state, {**metrics, "gradient_norm": optax.global_norm(grads)}
+        return updated, state, {**metrics, "gradient_norm": optax.tree.norm(grads)}
 
     def _average(self, state: GradientState, model: Any) -> Any:
         if not self.averaging:

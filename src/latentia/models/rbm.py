@@ -13,13 +13,16 @@ f = Wᵀ(s(x) − μ), all follows from the units' log-partitions Γ:
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from latentia.core.errors import DataError
 from latentia.core.model import (
     Bounded,
     Centred,
@@ -34,8 +37,12 @@ from latentia.core.model import (
 )
 from latentia.core.parameters import buffer, weight
 from latentia.core.space import Space
+from latentia.estimator import checks, training
+from latentia.estimator.base import Purpose
+from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
 from latentia.ops.arrays import keep, weighted_mean
-from latentia.units import AbstractUnits, Factorial
+from latentia.units import UNITS, AbstractUnits, Factorial
+from latentia.units import make as make_units
 
 Value = Float[Array, "*shape"]
 
@@ -170,3 +177,169 @@ class RBMModel(
         visible = self.visible.standardised(x).fitted(x)
         model = eqx.tree_at(lambda m: m.visible, self, visible)
         return model.recentred(model.centres(x, None), 1.0)
+
+
+class RBM(GradientEstimator):
+    """Restricted Boltzmann machine over any pair of unit types.
+
+    Args:
+        n_components: number of hidden units.
+        visible: type of the visible units: "bernoulli" ({0, 1}), "spin" ({−1, +1}), "categorical" (integers),
+            "gaussian" (real), "rectified" (non-negative).
+        hidden: type of the hidden units, from the same list.
+        n_states: states of a categorical visible site; the largest value in the data plus one if None.
+        n_hidden_states: states of a categorical hidden unit.
+        binarize: what to do with data in [0, 1] for Bernoulli visibles: None refuses them, "sample" throws
+            each pixel as a coin anew at every training step, "threshold" cuts at ½.
+        objective: "cd", "pcd", "tempering", or an objective object.
+        k: sampler steps per update.
+        n_chains: persistent chains; as many as the batch has rows if None.
+        n_replicas: temperatures of "tempering".
+        n_epochs: passes over the data.
+        batch_size: rows per update.
+        learning_rate: step size at the start.
+        schedule: "constant", or falling to zero: "linear", "cosine".
+        optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
+        momentum: decay of past gradients.
+        weight_decay: shrinkage of the weights per unit of learning rate.
+        clip: largest norm of the gradient; 0 does not clip.
+        averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
+        centring: how fast the centring offsets follow the data's means; 0 turns centring off.
+        weight_scale: standard deviation of the initial weights.
+        early_stopping: stop when the score of held-out rows no longer rises.
+        validation_fraction: rows held out for that.
+        patience: epochs without a better score before stopping.
+        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
+        resume: go on from the folder's checkpoint.
+        callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
+        random_state: seed.
+        verbose: 1 shows a progress bar.
+
+    Example:
+        >>> import numpy as np
+        >>> from latentia import RBM
+        >>> X = np.random.default_rng(0).integers(0, 2, (64, 6))
+        >>> rbm = RBM(n_components=3, n_epochs=2, batch_size=16, random_state=0).fit(X)
+        >>> rbm.transform(X).shape
+        (64, 3)
+
+    References:
+        Smolensky (1986); Hinton (2002); Tieleman (2008); Melchior, Fischer and Wiskott (2016).
+    """
+
+    family = "rbm"
+    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
+        **GRADIENT_CHECKS,
+        "visible": checks.one_of(*UNITS),
+        "hidden": checks.one_of(*UNITS),
+        "n_states": checks.integer(2, optional=True),
+        "n_hidden_states": checks.integer(2),
+        "binarize": checks.one_of("sample", "threshold", None),
+        "weight_scale": checks.number(0),
+    }
+
+    def __init__(
+        self,
+        n_components: int = 256,
+        *,
+        visible: str = "bernoulli",
+        hidden: str = "bernoulli",
+        n_states: int | None = None,
+        n_hidden_states: int = 3,
+        binarize: str | None = None,
+        objective: Any = "pcd",
+        k: int = 1,
+        n_chains: int | None = None,
+        n_replicas: int = 10,
+        n_epochs: int = 20,
+        batch_size: int = 100,
+        learning_rate: float = 0.05,
+        schedule: str = "linear",
+        optimizer: Any = "sgd",
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        clip: float = 0.0,
+        averaging: float = 0.0,
+        centring: float = 0.01,
+        weight_scale: float = 0.01,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 5,
+        run_dir: Any = None,
+        resume: bool = False,
+        callbacks: Any = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.n_components = n_components
+        self.visible = visible
+        self.hidden = hidden
+        self.n_states = n_states
+        self.n_hidden_states = n_hidden_states
+        self.binarize = binarize
+        self.objective = objective
+        self.k = k
+        self.n_chains = n_chains
+        self.n_replicas = n_replicas
+        self.n_epochs = n_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.optimizer = optimizer
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.clip = clip
+        self.averaging = averaging
+        self.centring = centring
+        self.weight_scale = weight_scale
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.run_dir = run_dir
+        self.resume = resume
+        self.callbacks = callbacks
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> RBMModel:
+        """Small random weights between the two layers."""
+        visible = make_units(self.visible, blueprint["n_features"], blueprint.get("n_states"))
+        hidden = make_units(self.hidden, self.n_components, self.n_hidden_states)
+        return RBMModel.make(visible, hidden, key=jax.random.key(seed), weight_scale=self.weight_scale)
+
+    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
+        facts = super()._blueprint(X)
+        if self.visible == "categorical":
+            largest = max(float(block.max()) for block in training.blocks(X))
+            facts["n_states"] = self.n_states or max(2, int(largest) + 1)
+        return facts
+
+    def _prepare(self, model: RBMModel) -> training.Encode:
+        return training.Encode(model.x_space, sample=self.binarize == "sample")
+
+    def _rows(self, X: np.ndarray, *, purpose: Purpose) -> np.ndarray:
+        if self.visible != "bernoulli" or self.binarize is None:
+            return self._in_domain(X)
+        for block in training.blocks(X):
+            if block.min() < 0 or block.max() > 1:
+                raise DataError(
+                    f"binarize={self.binarize!r} needs values from 0 to 1, found {block.min():g} to {block.max():g}. Scale the "
+                    "data (divide bytes by 255), or use GaussianRBM for real-valued data."
+                )
+        if self.binarize == "threshold":
+            return (np.asarray(X) > 0.5).astype(np.float32)
+        if purpose == "scoring":  # thrown once, always the same way, so that scores can be compared
+            return (np.random.default_rng(0).random(X.shape) < X).astype(np.float32)
+        return X
+
+    def _in_domain(self, X: np.ndarray) -> np.ndarray:
+        fix = {
+            "bernoulli": "For grey values in [0, 1] pass binarize='sample' or 'threshold'; for real data use GaussianRBM.",
+            "spin": "Map 0/1 to -1/+1 with 2 * X - 1.",
+            "categorical": "Pass n_states=…, and encode the data as integers from 0.",
+            "rectified": "Use visible='gaussian' for data with negative values.",
+        }
+        space = eqx.filter_eval_shape(lambda: self.build(self.blueprint_)).x_space
+        for block in training.blocks(X):
+            space.check(block, fix=fix.get(self.visible, ""))
+        return X

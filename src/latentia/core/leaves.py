@@ -1,0 +1,39 @@
+"""Pytrees as named arrays, and back into a pytree of the same structure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from latentia.core.errors import FileFormatError
+from latentia.core.parameters import names
+
+
+def to_arrays(tree: Any, prefix: str = "") -> dict[str, np.ndarray]:
+    """Every array leaf by name."""
+    arrays = eqx.filter(tree, eqx.is_array)
+    return {prefix + name: np.asarray(leaf) for name, leaf in zip(names(arrays), jax.tree.leaves(arrays), strict=True)}
+
+
+def from_arrays(like: Any, arrays: Mapping[str, np.ndarray], prefix: str = "", *, source: str = "the file") -> Any:
+    """``like`` (arrays or their shapes) with its array leaves replaced by those of the same name."""
+    dynamic, static = eqx.partition(like, lambda leaf: eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct))
+    wanted = [prefix + name for name in names(dynamic)]
+    present = {name for name in arrays if name.startswith(prefix)}
+    if set(wanted) != present:
+        odd = sorted(set(wanted) ^ present)
+        raise FileFormatError(f"{source} does not fit this model: it differs in the arrays {', '.join(odd[:5])}.")
+    flat, treedef = jax.tree.flatten(dynamic)
+    for name, leaf in zip(wanted, flat, strict=True):
+        found = arrays[name]
+        if found.shape != leaf.shape or found.dtype != leaf.dtype:
+            raise FileFormatError(
+                f"{source} does not fit this model: {name} is {found.dtype}{list(found.shape)}, "
+                f"expected {leaf.dtype}{list(leaf.shape)}."
+            )
+    return eqx.combine(jax.tree.unflatten(treedef, [jnp.asarray(arrays[name]) for name in wanted]), static)

@@ -1,0 +1,303 @@
+"""The base class of all estimators.
+
+A family implements ``build`` (a fresh model from a blueprint), ``_learner`` (how it learns) and, where its data
+are special, ``_blueprint`` and ``_rows``. It gets ``fit``, ``partial_fit``, ``transform``, ``inverse_transform``,
+``reconstruct``, ``sample``, ``free_energy``, ``score_samples``, ``score``, ``log_likelihood``, ``save`` and
+``latentia.load``, each of them as far as its model's capabilities allow.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from latentia import likelihood
+from latentia.core.algorithms import AbstractLearner, require
+from latentia.core.errors import CapabilityError, DataError, DivergenceError, NotNormalisableError
+from latentia.core.model import AbstractModel, Decodes, ExactPosterior, FreeEnergy, Initialised, Normalised
+from latentia.estimator import checks, saving, training
+from latentia.estimator.drawing import draw
+from latentia.estimator.rows import apply_rows
+from latentia.learning import fitting
+from latentia.learning.batches import is_mapped
+from latentia.learning.compiled import AbstractPrepare
+from latentia.likelihood.pseudo import can_pseudo, pseudo_log_likelihood
+from latentia.likelihood.result import LogLikelihood, LogZ
+
+
+#: At most this many held-out rows enter a pseudo-likelihood, which costs one free energy per site.
+VALIDATION_ROWS = 256
+
+Purpose = Literal["training", "coding", "scoring"]
+
+
+class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, abc.ABC):
+    """A model with a scikit-learn face. See the module's docstring for what a family implements."""
+
+    #: The name in the registry.
+    family: ClassVar[str]
+    #: What each parameter may be.
+    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {}
+
+    # -- what a family implements --------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> AbstractModel:
+        """A fresh model for a blueprint (plain facts about the data, such as ``n_features``)."""
+
+    @abc.abstractmethod
+    def _plan(self, n_rows: int) -> training.Plan:
+        """Batch size, number of steps and stopping rules."""
+
+    @abc.abstractmethod
+    def _learner(self, plan: training.Plan) -> AbstractLearner:
+        """How the model learns."""
+
+    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
+        """Plain facts about the data that :meth:`build` needs."""
+        return {"n_features": int(X.shape[1])}
+
+    def _prepare(self, model: Any) -> AbstractPrepare:
+        """Rows → visibles at every training step."""
+        return training.Encode(model.x_space)
+
+    def _rows(self, X: np.ndarray, *, purpose: Purpose) -> np.ndarray:
+        """The rows, checked against the model's domain (and converted, where a family can)."""
+        del purpose
+        space = eqx.filter_eval_shape(lambda: self.build(self.blueprint_)).x_space
+        for block in training.blocks(X):
+            space.check(block)
+        return X
+
+    # -- learning ------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from the rows of ``X``.
+
+        Args:
+            X: data, ``(n, n_features)``: an array, a data frame, or a memory map, which is streamed.
+            y: ignored; present for scikit-learn's sake.
+            sample_weight: one non-negative weight per row.
+        """
+        del y
+        checks.check_parameters(self, self.parameter_checks)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        model, rows = self._begin(self._validate(X, reset=True), seed)
+        self._train(model, rows, seed, self._plan(rows.shape[0]), sample_weight, state=None)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """One pass over more rows, going on from the model so far, at a constant learning rate."""
+        del y
+        checks.check_parameters(self, self.parameter_checks)
+        if "model_" in self.__dict__:
+            model, rows = self.model_, self._rows(self._validate(X, reset=False), purpose="training")
+            self._passes += 1
+        else:
+            self._passes = int(check_random_state(self.random_state).randint(2**31 - 1))
+            model, rows = self._begin(self._validate(X, reset=True), self._passes)
+        plan = self._plan(rows.shape[0]).one_pass(rows.shape[0])
+        self._train(model, rows, self._passes, plan, sample_weight, state=self.__dict__.get("_state"))
+        return self
+
+    def _begin(self, X: np.ndarray, seed: int) -> tuple[Any, np.ndarray]:
+        """A model at its starting point for the data, and the rows to train it on."""
+        self.blueprint_ = self._blueprint(X)
+        rows = self._rows(X, purpose="training")
+        model = self.build(self.blueprint_, seed=seed)
+        if isinstance(model, Initialised):
+            x = model.x_space.encode(training.some_rows(rows, seed))
+            model = model.initialise(jnp.asarray(x), key=jax.random.key(seed))
+        return model, rows
+
+    def _train(self, model: Any, rows: np.ndarray, seed: int, plan: training.Plan, sample_weight: Any, state: Any) -> None:
+        learner = self._learner(plan)
+        require(learner, model, fitting=fitting(model))
+        for name in ("_log_z", "_state"):
+            self.__dict__.pop(name, None)
+        weights = training.normalised_weights(sample_weight, rows.shape[0])
+        try:
+            result = training.run(self, model, rows, learner, self._prepare(model), plan, seed, weights, state)
+        except (DivergenceError, NotNormalisableError) as error:
+            if error.result is not None:
+                self._keep(error.result)
+            raise
+        self._keep(result)
+
+    def _keep(self, result: Any) -> None:
+        self.model_, self._state, self.history_ = result.model, result.state, result.history
+        self.n_steps_, self.fit_seconds_, self.compile_seconds_ = result.n_steps, result.seconds, result.compile_seconds
+        self._n_features_out = int(np.prod(self.model_.z_space.shape))
+
+    def adopt(self, model: AbstractModel, blueprint: dict[str, Any], feature_names: list[str] | None = None) -> Self:
+        """Become a fitted estimator around a given model."""
+        self.blueprint_, self.model_, self.history_ = blueprint, model, []
+        self.n_features_in_ = blueprint["n_features"]
+        if feature_names:
+            self.feature_names_in_ = np.asarray(feature_names, dtype=object)
+        self._n_features_out = int(np.prod(model.z_space.shape))
+        return self
+
+    # -- data ----------------------------------------------------------------------------------------------
+
+    def _validate(self, X: Any, *, reset: bool) -> np.ndarray:
+        if is_mapped(X):
+            return training.validate_mapped(self, X, reset=reset)
+        minimum = 2 if reset else 1
+        X = validate_data(self, X, reset=reset, dtype=np.float64, order="C", ensure_min_samples=minimum)
+        with np.errstate(over="ignore"):
+            single = X.astype(np.float32)
+        if not np.isfinite(single).all():
+            raise DataError("X has values beyond the range of float32 (about 3.4e38). Scale the data first.")
+        return single
+
+    def _visibles(self, X: Any, *, purpose: str) -> np.ndarray:
+        check_is_fitted(self, "model_")
+        X = self._validate(X, reset=False)
+        return self.model_.x_space.encode(np.asarray(self._rows(X, purpose=purpose)))
+
+    def _needs(self, capability: type[AbstractModel], method: str) -> Any:
+        check_is_fitted(self, "model_")
+        if not isinstance(self.model_, capability):
+            raise CapabilityError(f"{type(self).__name__} has no {method}: its model lacks {capability.__name__}.")
+        return self.model_
+
+    # -- use -----------------------------------------------------------------------------------------------
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Posterior means of the latents, one row per example."""
+        model = self._needs(ExactPosterior, "transform")
+        return apply_rows(_code, model, self._visibles(X, purpose="coding"))
+
+    def inverse_transform(self, X: Any) -> np.ndarray:
+        """Mean visibles for given latents (rows as :meth:`transform` returns them)."""
+        model = self._needs(Decodes, "inverse_transform")
+        Z = np.asarray(X, np.float32)
+        if Z.ndim != 2 or Z.shape[1] != self._n_features_out:
+            raise DataError(f"Latents must be a matrix with {self._n_features_out} columns, got shape {Z.shape}.")
+        means = apply_rows(_decode, model, model.z_space.unflatten(Z))
+        return model.x_space.flatten(means)
+
+    def reconstruct(self, X: Any) -> np.ndarray:
+        """Mean visibles given the posterior means of the latents."""
+        return self.inverse_transform(self.transform(X))
+
+    def free_energy(self, X: Any) -> np.ndarray:
+        """F(x) = −log Σ_z exp(−E(x, z)) of every row."""
+        model = self._needs(FreeEnergy, "free_energy")
+        return apply_rows(_free_energy, model, self._visibles(X, purpose="scoring"))
+
+    def sample(
+        self,
+        n_samples: int = 1,
+        *,
+        n_steps: int = 1000,
+        given: Any = None,
+        mask: Any = None,
+        mean: bool = False,
+        random_state: Any = None,
+    ) -> np.ndarray:
+        """Draw from the model.
+
+        Args:
+            n_samples: how many; with ``given``, how many for each of its rows.
+            n_steps: Gibbs sweeps from the start, where the model cannot be sampled directly.
+            given: rows with known entries; the others are drawn from their conditional distribution.
+            mask: True where ``given`` is known; by default wherever it is not NaN.
+            mean: return E[x | z] instead of x in the end (smoother pictures).
+            random_state: seed; the estimator's own by default.
+
+        Returns:
+            ``(n_samples, n_features)``, or ``(rows · n_samples, n_features)`` with ``given``.
+        """
+        check_is_fitted(self, "model_")
+        checks.integer(1)("n_samples", n_samples)
+        checks.integer(1)("n_steps", n_steps)
+        state = self.random_state if random_state is None else random_state
+        key = jax.random.key(int(check_random_state(state).randint(2**31 - 1)))
+        return draw(self, n_samples, n_steps=n_steps, given=given, mask=mask, mean=mean, key=key)
+
+    def log_z(self, **options: Any) -> LogZ:
+        """log Z with both sides; see :func:`latentia.likelihood.log_z` for the options. Remembered."""
+        check_is_fitted(self, "model_")
+        if options or not hasattr(self, "_log_z"):
+            self._log_z = likelihood.log_z(self.model_, key=jax.random.key(0), **options)
+        return self._log_z
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """log p(x) of every row, in nats; exact where log Z is known exactly, else with its estimate."""
+        visibles = self._visibles(X, purpose="scoring")
+        model = self._needs(FreeEnergy, "score_samples")
+        return -apply_rows(_free_energy, model, visibles).astype(np.float64) - self.log_z().estimate
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log p(x) over the rows."""
+        del y
+        return float(np.mean(self.score_samples(X)))
+
+    def log_likelihood(self, X: Any, **options: Any) -> LogLikelihood:
+        """Mean log p(x) with both sides: lower, upper, estimate, stderr, method.
+
+        Options go to :func:`latentia.likelihood.log_likelihood` (``method``, ``n_temperatures``, ``n_chains`` …).
+        """
+        visibles = self._visibles(X, purpose="scoring")
+        options.setdefault("key", jax.random.key(0))
+        return likelihood.log_likelihood(self.model_, jnp.asarray(visibles), **options)
+
+    def validation_scorer(self, rows: np.ndarray) -> Callable[[Any], float]:
+        """How early stopping scores a model on held-out rows: higher is better.
+
+        The likelihood where it is normalised, the pseudo-likelihood where the data are discrete, and otherwise
+        the negative squared error of the reconstructions.
+        """
+        rows = self._rows(rows, purpose="scoring")
+
+        def score(model: Any) -> float:
+            x = model.x_space.encode(rows)
+            if isinstance(model, Normalised):
+                return -float(np.mean(apply_rows(_free_energy, model, x)))
+            if can_pseudo(model):
+                return float(np.mean(pseudo_log_likelihood(model, jnp.asarray(x[:VALIDATION_ROWS]))))
+            return -float(np.mean((apply_rows(_reconstruct, model, x) - x) ** 2))
+
+        return score
+
+    def save(self, path: str | Path) -> None:
+        """Write to a safetensors file that :func:`latentia.load` reads; nothing in it is executed."""
+        check_is_fitted(self, "model_")
+        saving.save(self, path)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "model_" in self.__dict__
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = False
+        tags.non_deterministic = False
+        return tags
+
+
+def _code(model: Any, x: Any) -> Any:
+    return model.posterior(x).mean().reshape(-1)
+
+
+def _decode(model: Any, z: Any) -> Any:
+    return model.decode(z)
+
+
+def _reconstruct(model: Any, x: Any) -> Any:
+    return model.decode(model.posterior(x).mean())
+
+
+def _free_energy(model: Any, x: Any) -> Any:
+    return model.free_energy(x)

@@ -1,0 +1,64 @@
+"""Checks of parameters: what each may be, and errors that say so."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from latentia.core.errors import ParameterError, UnknownNameError
+
+Check = Callable[[str, Any], None]
+
+
+def integer(low: int, *, optional: bool = False) -> Check:
+    """An integer of at least ``low``."""
+
+    def check(name: str, value: Any) -> None:
+        if value is None and optional:
+            return
+        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < low:
+            raise ParameterError(f"{name} must be an integer of at least {low}{_or_none(optional)}, got {value!r}.")
+
+    return check
+
+
+def number(low: float, high: float = float("inf"), *, open_low: bool = False, open_high: bool = False) -> Check:
+    """A finite number in a range; an end is excluded if it is open."""
+
+    def check(name: str, value: Any) -> None:
+        fits = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        fits = fits and (low < value if open_low else low <= value) and (value < high if open_high else value <= high)
+        if not fits or value == float("inf"):
+            span = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high or high == float('inf') else ']'}"
+            raise ParameterError(f"{name} must be a number in {span}, got {value!r}.")
+
+    return check
+
+
+def one_of(*choices: str | None) -> Check:
+    """One of some names."""
+
+    def check(name: str, value: Any) -> None:
+        if value is None and None in choices:
+            return
+        if value not in choices:
+            raise UnknownNameError(name, value, [c for c in choices if c is not None])
+
+    return check
+
+
+def flag(name: str, value: Any) -> None:
+    """True or False."""
+    if not isinstance(value, bool) and value not in (0, 1):
+        raise ParameterError(f"{name} must be True or False, got {value!r}.")
+
+
+def check_parameters(estimator: Any, checks: Mapping[str, Check]) -> None:
+    """Check every parameter that has a check."""
+    for name, check in checks.items():
+        check(name, getattr(estimator, name))
+
+
+def _or_none(optional: bool) -> str:
+    return " or None" if optional else ""

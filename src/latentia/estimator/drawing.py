@@ -1,0 +1,105 @@
+"""Drawing samples: directly, by chains, or with some entries given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from latentia import samplers
+from latentia.core import space
+from latentia.core.errors import CapabilityError, DataError
+from latentia.core.model import Conditionals, Decodes, ExactSampler, Tempered
+
+
+def draw(
+    estimator: Any, n_samples: int, *, n_steps: int, given: Any, mask: Any, mean: bool, key: PRNGKeyArray
+) -> np.ndarray:
+    """See :meth:`latentia.estimator.base.LatentEstimator.sample`."""
+    model = estimator.model_
+    if mean and not isinstance(model, Decodes):
+        raise CapabilityError(f"{type(estimator).__name__} cannot return means: its model lacks Decodes.")
+    if given is None:
+        if mask is not None:
+            raise DataError("mask says which entries of given are known; pass given too.")
+        x, z = _free(model, n_samples, n_steps, key)
+        fixed = None
+    else:
+        x, fixed = _known(estimator, given, mask, n_samples)
+        x, z = _clamped(model, x, fixed, n_steps, key)
+    if not mean:
+        return np.asarray(model.x_space.decode(x))
+    means = _means(model, z)
+    if fixed is not None:
+        means = jnp.where(fixed, x, means)
+    return np.asarray(model.x_space.flatten(means))
+
+
+def _free(model: Any, n: int, n_steps: int, key: PRNGKeyArray) -> tuple[Any, Any]:
+    if isinstance(model, ExactSampler):
+        return _exact(model, jax.random.split(key, n))
+    if not isinstance(model, Conditionals):
+        raise CapabilityError(f"{type(model).__name__} cannot be sampled: it has neither ExactSampler nor Conditionals.")
+    start_key, run_key = jax.random.split(key)
+    # One sweep of the uncoupled model is an independent draw: chains start spread out, not all at one point.
+    start = model.base() if isinstance(model, Tempered) else model
+    zeros = jax.tree.map(lambda a: jnp.broadcast_to(a, (n, *a.shape)), space.zeros(model.x_space))
+    x, _ = _chain(start, zeros, None, 1, start_key)
+    return _chain(model, x, None, n_steps, run_key)
+
+
+def _clamped(model: Any, x: Any, fixed: Any, n_steps: int, key: PRNGKeyArray) -> tuple[Any, Any]:
+    if not isinstance(model, Conditionals):
+        raise CapabilityError(f"{type(model).__name__} cannot fill in entries: it lacks Conditionals (sweep).")
+    return _chain(model, x, fixed, n_steps, key)
+
+
+@eqx.filter_jit
+def _exact(model: ExactSampler, keys: PRNGKeyArray) -> tuple[Any, Any]:
+    return jax.vmap(lambda key: model.sample(key=key))(keys)
+
+
+@eqx.filter_jit
+def _chain(model: Conditionals, x: Any, fixed: Any, n_steps: int, key: PRNGKeyArray) -> tuple[Any, Any]:
+    sampler = samplers.Gibbs()
+    states = samplers.start(sampler, model, x, key=key)
+    _, states = samplers.run(sampler, model, states, n_steps, key=key, fixed=fixed)
+    return jax.vmap(sampler.visible)(states), jax.vmap(sampler.latent)(states)
+
+
+@eqx.filter_jit
+def _means(model: Decodes, z: Any) -> Any:
+    return jax.vmap(model.decode)(z)
+
+
+def _known(estimator: Any, given: Any, mask: Any, repeats: int) -> tuple[Any, Any]:
+    """(starting visibles, which entries are fixed), each row of ``given`` repeated."""
+    x_space = estimator.model_.x_space
+    rows = np.asarray(given, np.float32)
+    n_columns = x_space.n_columns
+    if rows.ndim != 2 or rows.shape[1] != n_columns or rows.shape[0] == 0:
+        raise DataError(f"given must be a matrix with {n_columns} columns and at least one row, got shape {rows.shape}.")
+    known = ~np.isnan(rows) if mask is None else np.asarray(mask)
+    if known.dtype != bool:
+        raise DataError(f"mask must be boolean (True where given is known), got {known.dtype}.")
+    if known.shape == (n_columns,):
+        known = np.broadcast_to(known, rows.shape)
+    if known.shape != rows.shape:
+        raise DataError(f"mask must have shape {rows.shape} or ({n_columns},), got {known.shape}.")
+    if not np.isfinite(rows[known]).all():
+        raise DataError("given holds NaN or infinity where the mask says that it is known.")
+    rows = np.where(known, rows, _any_value(x_space)).astype(np.float32)
+    x_space.check(rows)
+    x = np.repeat(x_space.encode(rows), repeats, axis=0)
+    fixed = np.repeat(known, repeats, axis=0)
+    if x_space.domain == "categorical":
+        fixed = np.broadcast_to(fixed[..., None], x.shape)
+    return jnp.asarray(x), jnp.asarray(fixed)
+
+
+def _any_value(x_space: space.Space) -> float:
+    return -1.0 if x_space.domain == "spin" else 0.0

@@ -1,0 +1,99 @@
+"""The base class of estimators that learn by gradients: objective, optimiser, epochs, early stopping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, get_args
+
+import optax
+
+from latentia.core.algorithms import AbstractLearner
+from latentia.estimator import checks
+from latentia.estimator.base import LatentEstimator
+from latentia.estimator.training import Plan
+from latentia.learning import objective
+from latentia.learning.gradient import GradientLearner
+from latentia.learning.optimizer import Optimizer, Schedule
+
+OptimizerName = Literal["sgd", "nesterov", "adam", "rmsprop"]
+
+#: Steps between two looks of the host, unless an epoch is shorter.
+LONGEST_CHUNK = 1000
+
+GRADIENT_CHECKS: dict[str, checks.Check] = {
+    "n_components": checks.integer(1),
+    "k": checks.integer(1),
+    "n_chains": checks.integer(1, optional=True),
+    "n_replicas": checks.integer(2),
+    "n_epochs": checks.integer(1),
+    "batch_size": checks.integer(1),
+    "learning_rate": checks.number(0, open_low=True),
+    "schedule": checks.one_of(*get_args(Schedule)),
+    "momentum": checks.number(0, 1, open_high=True),
+    "weight_decay": checks.number(0),
+    "clip": checks.number(0),
+    "averaging": checks.number(0, 1, open_high=True),
+    "centring": checks.number(0, 1),
+    "early_stopping": checks.flag,
+    "validation_fraction": checks.number(0, 1, open_low=True, open_high=True),
+    "patience": checks.integer(1),
+    "resume": checks.flag,
+}
+
+
+class GradientEstimator(LatentEstimator):
+    """Learns by descending an objective; families list the parameters in their own ``__init__``."""
+
+    parameter_checks: ClassVar[Mapping[str, checks.Check]] = GRADIENT_CHECKS
+
+    n_components: int
+    objective: Any
+    k: int
+    n_chains: int | None
+    n_replicas: int
+    n_epochs: int
+    batch_size: int
+    learning_rate: float
+    schedule: Schedule
+    optimizer: OptimizerName | optax.GradientTransformation
+    momentum: float
+    weight_decay: float
+    clip: float
+    averaging: float
+    centring: float
+    early_stopping: bool
+    validation_fraction: float
+    patience: int
+    run_dir: Any
+    resume: bool
+    callbacks: Any
+
+    def _plan(self, n_rows: int) -> Plan:
+        held_out = self.validation_fraction if self.early_stopping else 0.0
+        n_training = max(1, n_rows - (max(1, round(held_out * n_rows)) if held_out else 0))
+        batch_size = min(self.batch_size, n_training)
+        per_epoch = math.ceil(n_training / batch_size)
+        return Plan(
+            n_steps=math.ceil(n_training * self.n_epochs / batch_size),
+            batch_size=batch_size,
+            chunk=min(per_epoch, LONGEST_CHUNK),
+            validation_fraction=held_out,
+            patience=self.patience if self.early_stopping else 0,
+            run_dir=self.run_dir,
+            resume=self.resume,
+            callbacks=tuple(self.callbacks or ()),
+        )
+
+    def _learner(self, plan: Plan) -> AbstractLearner:
+        surrogate = objective(self.objective, k=self.k, n_chains=self.n_chains, n_replicas=self.n_replicas)
+        optimizer = Optimizer.make(
+            self.optimizer,
+            learning_rate=self.learning_rate,
+            n_steps=plan.n_steps,
+            momentum=self.momentum,
+            schedule="constant" if plan.constant_rate else self.schedule,
+            weight_decay=self.weight_decay,
+            clip=self.clip,
+        )
+        return GradientLearner(surrogate, optimizer, averaging=self.averaging, centring=self.centring)

@@ -1,0 +1,179 @@
+"""From an estimator's parameters to a run of the training loop."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from latentia.core.errors import DataError, RunFolderError
+from latentia.core.files import write_json
+from latentia.core.space import Space
+from latentia.estimator import saving
+from latentia.learning import fit as loop
+from latentia.learning.batches import is_mapped, read_rows
+from latentia.learning.compiled import AbstractPrepare
+from latentia.learning.progress import display
+
+Binarize = Literal["sample", "threshold"] | None
+
+
+class Encode(AbstractPrepare):
+    """Rows → visibles; with ``sample`` each entry in [0, 1] is a coin's probability, thrown anew every time."""
+
+    space: Space = eqx.field(static=True)
+    sample: bool = eqx.field(static=True, default=False)
+
+    def __call__(self, rows: Any, *, key: PRNGKeyArray) -> Any:
+        """Encode a batch."""
+        if self.sample:
+            rows = (jax.random.uniform(key, rows.shape, rows.dtype) < rows).astype(rows.dtype)
+        return self.space.encode(rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How long to train, in what batches, and when to stop."""
+
+    n_steps: int
+    batch_size: int
+    chunk: int
+    validation_fraction: float = 0.0
+    patience: int = 0
+    tolerance: float = 0.0
+    run_dir: str | Path | None = None
+    resume: bool = False
+    constant_rate: bool = False
+    callbacks: Sequence[Callable[[loop.Event], Any]] = ()
+
+    def one_pass(self, n_rows: int) -> Plan:
+        """The plan for one pass over the rows, without validation or files."""
+        steps = max(1, math.ceil(n_rows / self.batch_size))
+        return dataclasses.replace(
+            self, n_steps=steps, chunk=steps, validation_fraction=0.0, patience=0, run_dir=None, constant_rate=True
+        )
+
+
+def normalised_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
+    """Weights that average to one, checked."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, np.float32)
+    if weights.ndim == 0:
+        weights = np.full(n_rows, float(weights), np.float32)
+    if weights.shape != (n_rows,):
+        raise DataError(f"sample_weight must have one entry per row ({n_rows}), got shape {weights.shape}.")
+    if not np.isfinite(weights).all() or (weights < 0).any() or weights.sum() <= 0:
+        raise DataError("sample_weight must be finite, non-negative and not all zero.")
+    return weights / weights.mean()
+
+
+def some_rows(rows: np.ndarray, seed: int, most: int = 20_000) -> np.ndarray:
+    """All rows, or a random choice if there are many: enough for starting values."""
+    if rows.shape[0] <= most:
+        return read_rows(rows, np.arange(rows.shape[0]))
+    return read_rows(rows, np.random.default_rng(seed).choice(rows.shape[0], most, replace=False))
+
+
+def validate_mapped(estimator: Any, X: np.ndarray, *, reset: bool) -> np.ndarray:
+    """Check a memory map block by block, without reading it into memory as a whole."""
+    if X.ndim != 2 or X.shape[0] < 2 or X.shape[1] < 1 or X.dtype.kind not in "fiub":
+        raise DataError(f"A memory map must be a numeric matrix with at least 2 rows, got {X.dtype}{X.shape}.")
+    if reset:
+        estimator.n_features_in_ = int(X.shape[1])
+    elif X.shape[1] != estimator.n_features_in_:
+        raise DataError(f"X has {X.shape[1]} features, but {type(estimator).__name__} expects {estimator.n_features_in_}.")
+    for rows in blocks(X):
+        if not np.isfinite(rows).all():
+            raise DataError("The memory map contains NaN or infinity. Clean the data before fitting.")
+    return X
+
+
+def blocks(X: np.ndarray, n_bytes: int = 32 * 1024**2) -> Any:
+    """The rows of an array, block by block, as float32."""
+    size = max(1, n_bytes // (4 * X.shape[1]))
+    for start in range(0, X.shape[0], size):
+        yield read_rows(X, np.arange(start, min(start + size, X.shape[0])))
+
+
+def run(
+    estimator: Any, model: Any, rows: Any, learner: Any, prepare: Any, plan: Plan, seed: int, weights: Any, state: Any
+) -> loop.Result:
+    """One run of the loop, with its validation rows and its folder."""
+    rows, weights, held_out = _split(rows, weights, plan.validation_fraction, seed)
+    folder = None if plan.run_dir is None else Path(plan.run_dir)
+    fingerprint = _fingerprint(estimator, rows, seed) if folder is not None else ""
+    if folder is not None:
+        _open_folder(folder, plan.resume, estimator, rows)
+    settings = loop.Settings(
+        n_steps=plan.n_steps,
+        batch_size=plan.batch_size,
+        seed=seed,
+        chunk=plan.chunk,
+        score=None if held_out is None else estimator.validation_scorer(held_out),
+        patience=plan.patience,
+        tolerance=plan.tolerance,
+        folder=folder,
+        resume=plan.resume,
+        fingerprint=fingerprint,
+        callbacks=plan.callbacks,
+        display=display(estimator.verbose, type(estimator).__name__),
+    )
+    result = loop.fit(
+        model, rows, learner, prepare, settings, key=jax.random.key(seed), weights=weights, state=state
+    )
+    if folder is not None:
+        finished = estimator.adopt(result.model, estimator.blueprint_, list(getattr(estimator, "feature_names_in_", [])) or None)
+        saving.save(finished, folder / "model.safetensors")
+    return result
+
+
+def _split(rows: Any, weights: Any, fraction: float, seed: int) -> tuple[Any, Any, Any]:
+    if not fraction:
+        return rows, weights, None
+    n = rows.shape[0]
+    n_held = max(1, round(fraction * n))
+    if n - n_held < 1:
+        raise DataError(f"validation_fraction={fraction} of {n} rows leaves none to train on.")
+    order = np.random.default_rng([seed, 1]).permutation(n)
+    held_out = read_rows(rows, np.sort(order[:n_held]))
+    kept = np.sort(order[n_held:])
+    if is_mapped(rows):
+        raise DataError("Early stopping needs validation rows, which a memory map does not yield. Fit on an array, or turn it off.")
+    return rows[kept], None if weights is None else weights[kept], held_out
+
+
+def _fingerprint(estimator: Any, rows: Any, seed: int) -> str:
+    """What a run must share with the run it resumes: parameters, seed and data."""
+    params = saving.plain_parameters(estimator)
+    for name in ("run_dir", "resume", "verbose"):
+        params.pop(name, None)
+    digest = hashlib.sha256(json.dumps([params, seed, list(rows.shape)], sort_keys=True, default=str).encode())
+    digest.update(np.ascontiguousarray(read_rows(rows, np.linspace(0, rows.shape[0] - 1, 64).astype(int))).tobytes())
+    return digest.hexdigest()
+
+
+def _open_folder(folder: Path, resume: bool, estimator: Any, rows: Any) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise RunFolderError(f"{folder} is a file, not a folder. Choose another run_dir.")
+    if folder.is_dir() and any(folder.iterdir()) and not resume:
+        raise RunFolderError(
+            f"The run folder {folder} exists already and is not empty. Choose another one, or pass resume=True "
+            "(--resume) to go on with the run in it."
+        )
+    config = {
+        "family": estimator.family,
+        "params": saving.plain_parameters(estimator),
+        "blueprint": estimator.blueprint_,
+        "n_rows": int(rows.shape[0]),
+    }
+    write_json(folder / "config.json", config)

@@ -1,0 +1,126 @@
+"""Where batches come from: an array on the device, or rows streamed from a memory map.
+
+The order is a stream without end: one permutation of the rows after another, cut into batches. It depends on
+the seed and the step alone, so that an interrupted run finds its place again.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from jax.sharding import Mesh
+
+from latentia.core.sharding import place
+
+#: Larger arrays stay on the host and are streamed.
+DEVICE_BYTES = 2 * 1024**3
+#: What one streamed chunk may take.
+CHUNK_BYTES = 64 * 1024**2
+
+
+class RowOrder:
+    """The endless stream of row numbers."""
+
+    def __init__(self, n_rows: int, batch_size: int, seed: int):
+        self.n_rows, self.batch_size, self.seed = n_rows, batch_size, seed
+        self._epochs: dict[int, np.ndarray] = {}
+
+    def _epoch(self, epoch: int) -> np.ndarray:
+        if epoch not in self._epochs:
+            if len(self._epochs) > 4:
+                self._epochs.clear()
+            self._epochs[epoch] = np.random.default_rng([self.seed, epoch]).permutation(self.n_rows)
+        return self._epochs[epoch]
+
+    def rows(self, first_step: int, n_steps: int) -> np.ndarray:
+        """Row numbers ``(n_steps, batch_size)`` of the given steps."""
+        start, stop = first_step * self.batch_size, (first_step + n_steps) * self.batch_size
+        epochs = range(start // self.n_rows, math.ceil(stop / self.n_rows))
+        stream = np.concatenate([self._epoch(e) for e in epochs])
+        offset = start - epochs[0] * self.n_rows
+        return stream[offset : offset + stop - start].reshape(n_steps, self.batch_size).astype(np.int32)
+
+
+def is_mapped(X: Any) -> bool:
+    """Whether an array is a memory map of a whole file (a slice of one forgets where it starts)."""
+    return isinstance(X, np.memmap) and isinstance(X.base, mmap.mmap) and X.filename is not None
+
+
+def read_rows(X: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Rows of an array as float32.
+
+    A memory map is opened anew for each read and closed after it: pages that stay mapped would count as the
+    process's memory until they hold the whole file.
+    """
+    flat = rows.ravel()
+    order = np.argsort(flat, kind="stable")
+    source = np.memmap(X.filename, X.dtype, "r", X.offset, X.shape, _order(X)) if is_mapped(X) else X  # type: ignore[attr-defined]
+    out = np.empty((flat.size, *X.shape[1:]), np.float32)
+    out[order] = source[flat[order]]
+    return out.reshape(*rows.shape, *X.shape[1:])
+
+
+def _order(X: np.ndarray) -> Any:
+    return "F" if X.flags.f_contiguous and not X.flags.c_contiguous else "C"
+
+
+class Batches:
+    """Chunks of batches for the training loop, from the device or streamed.
+
+    Args:
+        X: rows, an array or a memory map.
+        weights: one weight per row (averaging to one), or None.
+        order: which rows when.
+        mesh: where batches go.
+    """
+
+    def __init__(self, X: np.ndarray, weights: np.ndarray | None, order: RowOrder, mesh: Mesh):
+        self.X, self.weights, self.order, self.mesh = X, weights, order, mesh
+        self.streamed = is_mapped(X) or X.nbytes > DEVICE_BYTES
+        self._pool = ThreadPoolExecutor(1) if self.streamed else None
+        self._next: tuple[tuple[int, int], Future] | None = None
+        if not self.streamed:
+            self._data = place(np.asarray(X, np.float32), mesh)
+            self._weights = None if weights is None else place(weights, mesh)
+
+    def largest_chunk(self) -> int:
+        """The most steps that one chunk may hold."""
+        if not self.streamed:
+            return 1 << 30
+        row = 4 * math.prod(self.X.shape[1:])
+        return max(1, CHUNK_BYTES // (row * self.order.batch_size))
+
+    def chunk(self, first_step: int, n_steps: int) -> tuple[Any, Any, Any]:
+        """(data, weights, rows) for the compiled loop; rows is None when data are the batches themselves."""
+        if not self.streamed:
+            return self._data, self._weights, place(self.order.rows(first_step, n_steps), self.mesh, 1)
+        asked = (first_step, n_steps)
+        ready = self._next[1] if self._next is not None and self._next[0] == asked else self._submit(asked)
+        batches, weights = ready.result()
+        following = (first_step + n_steps, n_steps)
+        self._next = (following, self._submit(following))  # read the next chunk while this one computes
+        return batches, weights, None
+
+    def _submit(self, asked: tuple[int, int]) -> Future:
+        assert self._pool is not None
+        return self._pool.submit(self._read, *asked)
+
+    def _read(self, first_step: int, n_steps: int) -> tuple[Any, Any]:
+        rows = self.order.rows(first_step, n_steps)
+        weights = None if self.weights is None else place(self.weights[rows], self.mesh, 1)
+        return place(read_rows(self.X, rows), self.mesh, 1), weights
+
+    def sample(self, n: int) -> np.ndarray:
+        """The first rows of the order, for starting values."""
+        n = min(n, self.X.shape[0])
+        rows = np.random.default_rng([self.order.seed, 0]).permutation(self.X.shape[0])[:n]
+        return read_rows(self.X, rows)
+
+    def close(self) -> None:
+        """Stop reading ahead."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)

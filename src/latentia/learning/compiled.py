@@ -1,0 +1,113 @@
+"""The compiled inner loop: a chunk of learning steps as one scan, cached by structure and shape."""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections import OrderedDict
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from latentia.core.algorithms import AbstractLearner
+from latentia.core.sharding import split
+from latentia.ops.arrays import all_finite, largest
+
+_CACHE: OrderedDict[Any, Any] = OrderedDict()
+_CACHE_SIZE = 64
+
+
+class AbstractPrepare(eqx.Module):
+    """Turns a batch of data rows into a batch of visibles, anew at every step."""
+
+    @abc.abstractmethod
+    def __call__(self, rows: Any, *, key: PRNGKeyArray) -> Any:
+        """Rows ``(n, …)`` → visibles with a leading axis of length n."""
+
+
+class Inputs(eqx.Module):
+    """What a chunk reads."""
+
+    learner: AbstractLearner
+    prepare: AbstractPrepare
+    data: Any
+    weights: Any
+    rows: Any
+    key: PRNGKeyArray
+
+
+class Carry(eqx.Module):
+    """What a chunk changes."""
+
+    model: Any
+    state: Any
+
+
+def _chunk(inputs: Inputs, carry: Carry) -> tuple[Carry, dict]:
+    arrays, static = eqx.partition(carry, eqx.is_array)
+    streamed = inputs.rows is None
+
+    def step(arrays: Any, each: Any) -> tuple[Any, Any]:
+        picked, weights, key = each
+        carry = eqx.combine(arrays, static)
+        prepare_key, step_key = jax.random.split(key)
+        batch = picked if streamed else inputs.data[picked]
+        if not streamed and inputs.weights is not None:
+            weights = inputs.weights[picked]
+        x = inputs.prepare(split(batch), key=prepare_key)
+        model, state, metrics = inputs.learner.step(carry.model, x, weights, carry.state, key=step_key)
+        return eqx.filter(Carry(model, state), eqx.is_array), metrics
+
+    steps = inputs.data if streamed else inputs.rows
+    keys = jax.random.split(inputs.key, steps.shape[0])
+    arrays, metrics = jax.lax.scan(step, arrays, (steps, inputs.weights if streamed else None, keys))
+    carry = eqx.combine(arrays, static)
+    summary = {name: jnp.mean(values) for name, values in metrics.items()}
+    return carry, {"metrics": summary, "finite": all_finite((carry, summary)), "largest": largest(carry.model)}
+
+
+def _placed(carry: Carry) -> Any:
+    """The chunk with its result placed on the devices as its input is, so that the next chunk fits it again."""
+    places = [leaf.sharding for leaf in jax.tree.leaves(eqx.filter(carry, eqx.is_array))]
+    if all(len(place.device_set) == 1 for place in places):
+        return _chunk
+
+    def chunk(inputs: Inputs, carry: Carry) -> tuple[Carry, dict]:
+        carry, results = _chunk(inputs, carry)
+        arrays, static = eqx.partition(carry, eqx.is_array)
+        flat, treedef = jax.tree.flatten(arrays)
+        flat = [jax.lax.with_sharding_constraint(leaf, place) for leaf, place in zip(flat, places, strict=True)]
+        return eqx.combine(jax.tree.unflatten(treedef, flat), static), results
+
+    return chunk
+
+
+def run_chunk(inputs: Inputs, carry: Carry) -> tuple[Carry, dict, float]:
+    """(carry, results, seconds spent compiling) of one chunk; ``carry`` is consumed."""
+    key = _signature((inputs, carry))
+    seconds = 0.0
+    if key not in _CACHE:
+        begin = time.perf_counter()
+        _CACHE[key] = eqx.filter_jit(_placed(carry), donate="all-except-first").lower(inputs, carry).compile()
+        seconds = time.perf_counter() - begin
+        if len(_CACHE) > _CACHE_SIZE:
+            _CACHE.popitem(last=False)
+    _CACHE.move_to_end(key)
+    carry, results = _CACHE[key](inputs, carry)
+    return carry, results, seconds
+
+
+def is_compiled(inputs: Inputs, carry: Carry) -> bool:
+    """Whether :func:`run_chunk` would find its compiled loop."""
+    return _signature((inputs, carry)) in _CACHE
+
+
+def _signature(tree: Any) -> Any:
+    flat, treedef = jax.tree.flatten(tree)
+    specs = tuple(
+        (jax.typeof(leaf), leaf.sharding) if isinstance(leaf, jax.Array) else leaf for leaf in flat
+    )
+    return treedef, specs, jax.config.jax_enable_x64

@@ -1,0 +1,280 @@
+"""The training loop: the only one. It knows learners, nothing else.
+
+Chunks of steps run as one compiled scan with donated buffers; the host is touched only between chunks, where
+it shows progress, writes metrics, saves a checkpoint, scores the validation rows and checks for divergence.
+The loop is written over a device mesh with one ``data`` axis, of which a single device is the smallest case.
+
+Everything random is derived from the key and the number of the chunk, and the order of the rows from the seed
+and the step: a run that is killed and resumed goes through the same bits as one that was not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jaxtyping import PRNGKeyArray
+
+from latentia.core.algorithms import AbstractLearner
+from latentia.core.errors import DivergenceError, NotNormalisableError
+from latentia.core.model import Bounded
+from latentia.core.sharding import data_mesh, replicated
+from latentia.learning import checkpoint
+from latentia.learning.batches import Batches, RowOrder
+from latentia.learning.compiled import AbstractPrepare, Carry, Inputs, is_compiled, run_chunk
+from latentia.learning.progress import Display, Silent
+from latentia.ops.arrays import largest
+
+#: How often a run may diverge before it is stopped.
+MAX_ROLLBACKS = 3
+#: Parameters this many times larger than at the start (or than 1) have exploded.
+EXPLOSION = 1e3
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """What callbacks are told after every chunk; returning True stops the run."""
+
+    step: int
+    n_steps: int
+    epoch: float
+    metrics: dict[str, float]
+    model: Any
+
+
+@dataclasses.dataclass
+class Settings:
+    """How to run.
+
+    Args:
+        n_steps: learning steps, rounded up to whole chunks.
+        batch_size: rows per step.
+        seed: order of the rows.
+        chunk: about how many steps run between two looks of the host.
+        devices: which devices to spread batches over; all of the default backend if None.
+        score: validation score of a model (higher is better), computed after every chunk.
+        patience: chunks without a better score before the run stops, keeping the best; 0 never stops.
+        tolerance: least gain of the score that counts.
+        folder: where ``metrics.jsonl`` and checkpoints go; nowhere if None.
+        resume: go on from the folder's checkpoint if there is one.
+        fingerprint: what a checkpoint must have been written with.
+        checkpoint_seconds: least time between two checkpoints.
+        callbacks: called with an :class:`Event` after every chunk.
+        display: what a person sees.
+    """
+
+    n_steps: int
+    batch_size: int
+    seed: int = 0
+    chunk: int = 500
+    devices: Sequence[Any] | None = None
+    score: Callable[[Any], float] | None = None
+    patience: int = 0
+    tolerance: float = 0.0
+    folder: Path | None = None
+    resume: bool = False
+    fingerprint: str = ""
+    checkpoint_seconds: float = 20.0
+    callbacks: Sequence[Callable[[Event], Any]] = ()
+    display: Display = dataclasses.field(default_factory=Silent)
+
+
+@dataclasses.dataclass
+class Result:
+    """What a run leaves."""
+
+    model: Any
+    state: Any
+    history: list[dict[str, float]]
+    seconds: float
+    compile_seconds: float
+    n_steps: int
+    rollbacks: int
+    stopped_early: bool
+
+
+def fit(
+    model: Any,
+    X: np.ndarray,
+    learner: AbstractLearner,
+    prepare: AbstractPrepare,
+    settings: Settings,
+    *,
+    key: PRNGKeyArray,
+    weights: np.ndarray | None = None,
+    state: Any = None,
+) -> Result:
+    """Train ``model`` on the rows of ``X``; ``state`` continues an earlier run's learner."""
+    run = _Run(model, X, learner, prepare, settings, key, weights, state)
+    settings.display.start(run.n_steps, run.step)
+    try:
+        with jax.set_mesh(run.mesh):
+            while run.step < run.n_steps and not run.stopped:
+                run.advance()
+    except KeyboardInterrupt:
+        run.save(force=True)
+        raise
+    except (DivergenceError, NotNormalisableError) as error:
+        run.save(force=True)
+        error.result = run.result()
+        raise
+    finally:
+        run.batches.close()
+        settings.display.stop()
+    run.save(force=True)
+    return run.result()
+
+
+class _Run:
+    """One training run: the carry, and the host's bookkeeping."""
+
+    def __init__(self, model: Any, X: Any, learner: Any, prepare: Any, settings: Settings, key: Any, weights: Any, state: Any):
+        self.learner, self.prepare, self.settings, self.key = learner, prepare, settings, key
+        self.mesh = data_mesh(settings.devices, settings.batch_size)
+        self.batches = Batches(X, weights, RowOrder(X.shape[0], settings.batch_size, settings.seed), self.mesh)
+        n_chunks = math.ceil(settings.n_steps / min(settings.chunk, self.batches.largest_chunk()))
+        self.chunk = math.ceil(settings.n_steps / n_chunks)
+        self.n_steps = self.chunk * n_chunks
+        self.history: list[dict[str, float]] = []
+        self.step = self.rollbacks = self.waited = 0
+        self.stopped = False
+        self.seconds = self.compile_seconds = 0.0
+        self.best_score = -math.inf
+        self._saved_at = self._begun_at = time.monotonic()
+        with jax.set_mesh(self.mesh):
+            self._start(model, state)
+
+    def _start(self, model: Any, state: Any) -> None:
+        if state is None:
+            init_key, prepare_key = jax.random.split(jax.random.fold_in(self.key, 0))
+            x = self.prepare(jnp.asarray(self.batches.sample(max(self.settings.batch_size, 1024))), key=prepare_key)
+            state = self.learner.init(model, x, key=init_key)
+        self.limit = EXPLOSION * max(1.0, float(largest(model)))
+        self.carry = _spread(_copy(Carry(model, state)), self.mesh)
+        self.best = _copy(self.learner.final(model, state)) if self.settings.patience else None
+        self._check_margin(model)
+        folder = self.settings.folder
+        if folder is None:
+            return
+        if self.settings.resume and checkpoint.exists(folder):
+            self._resume(folder)
+        else:
+            (folder / "metrics.jsonl").write_text("")
+
+    def _resume(self, folder: Path) -> None:
+        fresh = (self.carry, self.best)
+        loaded, progress = checkpoint.load(folder, fresh, self.settings.fingerprint)
+        self.carry, self.best = jax.tree.map(lambda new, old: jax.device_put(new, old.sharding), loaded, fresh)
+        self.step, self.rollbacks, self.waited = progress["step"], progress["rollbacks"], progress["waited"]
+        self.best_score, self.stopped = progress["best_score"], progress["stopped"]
+        self.seconds, self.history = progress["seconds"], progress["history"]
+        lines = "".join(json.dumps(row) + "\n" for row in self.history)
+        (folder / "metrics.jsonl").write_text(lines)  # without what a killed run wrote after its checkpoint
+
+    def advance(self) -> None:
+        """One chunk: compute, then either keep it or roll back."""
+        begin = time.perf_counter()
+        self._good = good = _copy(self.carry)
+        data, weights, rows = self.batches.chunk(self.step, self.chunk)
+        # A retried chunk must not meet the same random numbers again.
+        key = jax.random.fold_in(jax.random.fold_in(self.key, self.step + 1), self.rollbacks)
+        inputs = Inputs(self.learner, self.prepare, data, weights, rows, key)
+        if not is_compiled(inputs, self.carry):
+            self.settings.display.compiling()
+        self.carry, results, compiling = run_chunk(inputs, self.carry)
+        results = jax.device_get(results)
+        self.compile_seconds += compiling
+        self.seconds += time.perf_counter() - begin - compiling
+        if bool(results["finite"]) and float(results["largest"]) < self.limit:
+            self.step += self.chunk
+            self._keep({name: float(value) for name, value in results["metrics"].items()})
+        else:
+            self._roll_back(good, "non-finite numbers" if not results["finite"] else "exploding parameters")
+
+    def _keep(self, metrics: dict[str, float]) -> None:
+        if self.settings.score is not None:
+            metrics["validation_score"] = self._validate()
+        epoch = self.step * self.settings.batch_size / self.batches.X.shape[0]
+        row = {"step": self.step, "epoch": epoch, "seconds": self.seconds, **metrics}
+        self.history.append(row)
+        if self.settings.folder is not None:
+            with (self.settings.folder / "metrics.jsonl").open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        self.settings.display.update(self.step, metrics)
+        self._check_margin(self.carry.model, good=self._good)
+        event = Event(self.step, self.n_steps, epoch, metrics, self.carry.model)
+        if any([callback(event) for callback in self.settings.callbacks]):
+            self.stopped = True
+        self.save()
+
+    def _validate(self) -> float:
+        assert self.settings.score is not None
+        candidate = self.learner.final(self.carry.model, self.carry.state)
+        score = float(self.settings.score(candidate))
+        if not self.settings.patience:
+            return score
+        if score > self.best_score + self.settings.tolerance:
+            self.best_score, self.waited, self.best = score, 0, _copy(candidate)
+        else:
+            self.waited += 1
+            self.stopped = self.waited >= self.settings.patience
+        return score
+
+    def _roll_back(self, good: Carry, why: str) -> None:
+        self.rollbacks += 1
+        self.carry = good
+        slower = self.learner.slower(good.state)
+        say = self.settings.display.say
+        if slower is None or self.rollbacks > MAX_ROLLBACKS:
+            raise DivergenceError(
+                f"Training diverged ({why}) at step {self.step} for the {self.rollbacks}. time, although each time it was "
+                f"rolled back and its step halved. The model before that step was kept (model_). Lower learning_rate, "
+                "set clip, or scale the data."
+            )
+        say(f"Training diverged ({why}) after step {self.step}: rolled back, and the step is halved from here on.")
+        self.carry = Carry(good.model, slower)
+
+    def _check_margin(self, model: Any, good: Carry | None = None) -> None:
+        if isinstance(model, Bounded) and not float(model.margin()) > 0:
+            self.carry = self.carry if good is None else good
+            raise NotNormalisableError(
+                f"At step {self.step} the model is not normalisable (margin {float(model.margin()):.3g}). {model.margin_message()}"
+            )
+
+    def save(self, force: bool = False) -> None:
+        """A checkpoint, if there is a folder and it is time."""
+        now = time.monotonic()
+        if self.settings.folder is None or (not force and now - self._saved_at < self.settings.checkpoint_seconds):
+            return
+        names = ("step", "rollbacks", "waited", "best_score", "stopped", "seconds", "history")
+        progress = {name: getattr(self, name) for name in names}
+        checkpoint.save(self.settings.folder, (self.carry, self.best), progress, self.settings.fingerprint)
+        self._saved_at = now
+
+    def result(self) -> Result:
+        """The model to keep, and how it came about."""
+        model = self.best if self.settings.patience else self.learner.final(self.carry.model, self.carry.state)
+        early = self.stopped and self.step < self.n_steps
+        return Result(
+            _copy(model), self.carry.state, self.history, self.seconds, self.compile_seconds, self.step, self.rollbacks, early
+        )
+
+
+def _spread(tree: Any, mesh: Mesh) -> Any:
+    """Arrays that are not on the mesh yet (parameters) are replicated over it; split ones (chains) stay split."""
+    everywhere = replicated(mesh)
+    on_mesh = lambda leaf: isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == mesh  # noqa: E731
+    return jax.tree.map(lambda leaf: leaf if on_mesh(leaf) else jax.device_put(leaf, everywhere), tree)
+
+
+def _copy(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True) if isinstance(leaf, jax.Array) else leaf, tree)

@@ -1,0 +1,67 @@
+"""Annealing along the path between a base and a model: the part that forward and reverse AIS share.
+
+Let β_0, β_1, …, β_K be a schedule (rising from 0 to 1 in forward AIS, falling from 1 to 0 in reverse AIS) and
+E_β the reduced energy at β. With s_0 an exact draw at β_0 and s_k a sweep at β_k from s_{k−1}, the weight
+
+    log w = Σ_{k=1}^{K} E_{β_{k−1}}(s_{k−1}) − E_{β_k}(s_{k−1})
+
+has E[w] = Z(β_K)/Z(β_0), for any sweep that leaves its own distribution invariant (Neal, 2001). Each term
+looks at the state *before* the sweep at its new temperature. A sweep that is reversible on what the reduced
+energy depends on (an RBM's z | x, x | z is, on x) also makes forward and reverse works a Crooks pair, since
+the reversed schedule then retraces the very same path with the terms negated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from latentia.core import space, tempering
+from latentia.likelihood.precision import to_double
+from latentia.ops.arrays import batch_size
+
+
+def schedule(n_temperatures: int, steepness: float = 3.0) -> np.ndarray:
+    """0 = β_0 < … < β_K = 1, a logistic curve stretched to [0, 1]: finer at both ends (Grosse et al. 2013)"""
+    curve = 1 / (1 + np.exp(-steepness * np.linspace(-1.0, 1.0, n_temperatures + 1)))
+    return (curve - curve[0]) / (curve[-1] - curve[0])
+
+
+@eqx.filter_jit
+def draw_base(base: Any, n: int, *, key: PRNGKeyArray) -> tuple[Any, Any]:
+    """``n`` exact draws (x, z) of a base: one sweep from anywhere."""
+    x, z = to_double((space.zeros(base.x_space), space.zeros(base.z_space)))
+    return jax.vmap(lambda key: base.sweep(x, z, key=key))(jax.random.split(key, n))
+
+
+@eqx.filter_jit
+def anneal(
+    base: Any, model: Any, betas: Float[Array, " k"], x: Any, z: Any, *, key: PRNGKeyArray
+) -> tuple[Float[Array, " n"], Any, Any]:
+    """(log-weights, x, z) of many chains carried from ``betas[0]`` to ``betas[-1]`` in one scan.
+
+    Args:
+        base: what β = 0 stands for.
+        model: what β = 1 stands for.
+        betas: the schedule, rising or falling.
+        x: visibles of the chains, drawn at ``betas[0]``.
+        z: latents of the chains.
+        key: random key.
+    """
+    n = batch_size(x)
+
+    def body(carry: Any, step: Any) -> tuple[Any, None]:
+        log_weights, x, z = carry
+        before, after, key = step
+        old, new = tempering.at(base, model, before), tempering.at(base, model, after)
+        gain = jax.vmap(lambda x, z: old.reduced_energy(x, z) - new.reduced_energy(x, z))(x, z)
+        x, z = jax.vmap(lambda x, z, key: new.sweep(x, z, key=key))(x, z, jax.random.split(key, n))
+        return (log_weights + gain, x, z), None
+
+    steps = (betas[:-1], betas[1:], jax.random.split(key, betas.shape[0] - 1))
+    return jax.lax.scan(body, (jnp.zeros(n, betas.dtype), x, z), steps)[0]

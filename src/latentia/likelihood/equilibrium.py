@@ -1,0 +1,110 @@
+"""Equilibrium samples for reverse annealing: long parallel-tempering chains, in float64.
+
+The ladder adapts during burn-in and is then kept, so that the second half of the run leaves the model's
+distribution exactly invariant. Each chain gives one state, independent of the others'.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from latentia import samplers
+from latentia.core.model import Tempered
+from latentia.likelihood.annealing import anneal, draw_base
+from latentia.likelihood.precision import batch_to_double, double, to_double
+from latentia.ops.arrays import batch_size
+from latentia.samplers import ParallelTempering
+
+
+class Equilibrium(eqx.Module):
+    """States of many chains at β = 1.
+
+    Attributes:
+        x: visibles at the end of the run.
+        z: latents at the end of the run.
+        earlier: visibles at the end of burn-in, for fitting a base that does not depend on ``x``.
+        swap_rate_min: swap rate of the worst pair of neighbouring replicas, after burn-in.
+        swap_rate_mean: mean swap rate.
+        hottest_beta: inverse temperature of the hottest replica; 0 if the ladder reaches the base.
+    """
+
+    x: Any
+    z: Any
+    earlier: Any
+    swap_rate_min: float
+    swap_rate_mean: float
+    hottest_beta: float
+
+
+def equilibrium(
+    model: Tempered,
+    n_chains: int,
+    *,
+    key: PRNGKeyArray,
+    n_replicas: int = 10,
+    n_burn_in: int = 500,
+    n_steps: int = 500,
+    start: Any = None,
+) -> Equilibrium:
+    """Run ``n_chains`` tempered chains for ``n_burn_in`` adapting and ``n_steps`` fixed steps.
+
+    Args:
+        model: the model.
+        n_chains: how many chains, so how many states come back.
+        key: random key.
+        n_replicas: rungs of the temperature ladder.
+        n_burn_in: steps during which the ladder adapts.
+        n_steps: steps after that.
+        start: a batch of visible values to start at (persistent chains, training examples); by default the
+            end of ``n_burn_in`` annealing steps from the base, which reaches more modes than the base itself.
+    """
+    start_key, run_key = jax.random.split(key)
+    with double():
+        model = to_double(model)
+        if start is None:
+            x = _annealed(model, n_chains, n_burn_in, key=start_key)
+        else:
+            x = _rows(batch_to_double(start), n_chains, key=start_key)
+        sampler = to_double(ParallelTempering.make(n_replicas))
+        x, z, earlier, metrics = _tempered(sampler, model, x, n_burn_in, n_steps, key=run_key)
+    numbers = {name: float(metrics[name]) for name in ("swap_rate_min", "swap_rate_mean", "hottest_beta")}
+    return Equilibrium(x, z, earlier, **numbers)
+
+
+def _annealed(model: Tempered, n_chains: int, n_steps: int, *, key: PRNGKeyArray) -> Any:
+    base_key, key = jax.random.split(key)
+    base = model.base()
+    x, z = draw_base(base, n_chains, key=base_key)
+    return anneal(base, model, jnp.linspace(0.0, 1.0, max(n_steps, 1) + 1), x, z, key=key)[1]
+
+
+def _rows(batch: Any, n: int, *, key: PRNGKeyArray) -> Any:
+    """``n`` rows at random, each as often as the others (to within one)."""
+    size = batch_size(batch)
+    chosen = jax.random.permutation(key, size)[jnp.arange(n) % size]
+    return jax.tree.map(lambda a: a[chosen], batch)
+
+
+@eqx.filter_jit
+def _tempered(sampler: Any, model: Any, x: Any, n_burn_in: int, n_steps: int, *, key: PRNGKeyArray) -> tuple:
+    start_key, burn_key, key = jax.random.split(key, 3)
+    states = to_double(samplers.start(sampler, model, x, key=start_key))
+    sampler, states = samplers.run(sampler, model, states, n_burn_in, key=burn_key, adapt=True)
+    earlier = jax.vmap(sampler.visible)(states)
+
+    def body(states: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
+        states, info = samplers.advance(sampler, model, states, key=key)
+        return states, jax.tree.map(lambda a: jnp.mean(a, axis=0), info)
+
+    states, infos = jax.lax.scan(body, states, jax.random.split(key, n_steps))
+    return (
+        jax.vmap(sampler.visible)(states),
+        jax.vmap(sampler.latent)(states),
+        earlier,
+        sampler.metrics(infos),
+    )

@@ -1,0 +1,56 @@
+"""The families: one line each. Everything else (exports, command line, docs, tests, report) reads this list."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from typing import Any
+
+from latentia.core.errors import UnknownNameError
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A family of models.
+
+    Args:
+        name: its name on the command line and in files.
+        target: module and class of its estimator.
+        title: what it is, in a few words.
+        kind: which group of the overview it belongs to.
+        tiny: parameters of a configuration small enough to enumerate, for the conformance tests.
+        tiny_data: what data the tiny configuration takes: "binary" or "real".
+    """
+
+    name: str
+    target: str
+    title: str
+    kind: str
+    tiny: dict[str, Any]
+    tiny_data: str
+
+    def estimator(self) -> Any:
+        """The estimator's class (imported on first use)."""
+        module, _, attribute = self.target.partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+    @property
+    def class_name(self) -> str:
+        """The estimator's name."""
+        return self.target.partition(":")[2]
+
+
+FAMILIES = (
+    Family("rbm", "latentia.models.rbm:RBM", "Restricted Boltzmann machine, any unit types", "Boltzmann machines", {"n_components": 4}, "binary"),
+    Family("gaussian-rbm", "latentia.models.gaussian_rbm:GaussianRBM", "Restricted Boltzmann machine for real data", "Boltzmann machines", {"n_components": 4}, "real"),
+    Family("gaussian-mixture", "latentia.models.gaussian_mixture:GaussianMixture", "Mixture of Gaussians", "Mixtures and linear models", {"n_components": 3}, "real"),
+    Family("ppca", "latentia.models.ppca:PPCA", "Probabilistic principal components", "Mixtures and linear models", {"n_components": 2}, "real"),
+)
+
+
+def family(name: str) -> Family:
+    """A family by name; the error suggests the nearest ones."""
+    for entry in FAMILIES:
+        if name in (entry.name, entry.class_name):
+            return entry
+    raise UnknownNameError("model", name, [entry.name for entry in FAMILIES])
