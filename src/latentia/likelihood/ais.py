@@ -18,13 +18,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from latentia.core import tempering
 from latentia.core.errors import CapabilityError, ParameterError
-from latentia.core.model import AbstractModel, Bounded, Tempered
+from latentia.core.model import AbstractModel, Bounded, Scalar, Tempered
 from latentia.likelihood import works
-from latentia.likelihood.annealing import anneal, draw_base, schedule
+from latentia.likelihood.annealing import anneal, blank, path
 from latentia.likelihood.equilibrium import Equilibrium, equilibrium
 from latentia.likelihood.precision import double, to_double
 from latentia.likelihood.result import LogZ
@@ -70,7 +70,7 @@ def log_z(
     """
     _check(n_temperatures=n_temperatures, n_chains=n_chains, n_burn_in=n_burn_in, n_steps=n_steps)
     began = time.perf_counter()
-    keys = jax.random.split(key, 4)
+    keys = jax.random.split(key, 3)
     with double():
         target = to_double(_tempered(model))
         samples = equilibrium(
@@ -82,22 +82,18 @@ def log_z(
             n_steps=n_steps,
             start=start,
         )
-        base = fitted_base(target, samples.earlier)
-        betas = jnp.asarray(schedule(n_temperatures))
-        x, z = draw_base(base, n_chains, key=keys[1])
-        forward = np.asarray(anneal(base, target, betas, x, z, key=keys[2])[0])
-        reverse = -np.asarray(anneal(base, target, betas[::-1], samples.x, samples.z, key=keys[3])[0])
-        offset = float(base.base_log_z())
+        base, offset = _fitted_base(target, samples.earlier)
+        betas = path(n_temperatures)
+        forward, *_ = anneal(base, target, jnp.asarray(betas), *blank(target, n_chains), key=keys[1])
+        reverse, *_ = anneal(base, target, jnp.asarray(betas[::-1]), samples.x, samples.z, key=keys[2])
     method = f"AIS and reverse AIS ({n_temperatures} temperatures, {n_chains} chains)"
-    return combine(forward + offset, reverse + offset, samples, method, time.perf_counter() - began)
-
-
-def fitted_base(model: Tempered, x: Any) -> Tempered:
-    """The base fitted to samples of the model, or the plain one if the path to that leaves the bounds."""
-    base = model.base(x)
-    if isinstance(model, Bounded) and not bool(_path_is_bounded(base, model)):
-        return model.base()
-    return base
+    return combine(
+        float(offset) + np.asarray(forward),
+        float(offset) - np.asarray(reverse),
+        samples,
+        method,
+        time.perf_counter() - began,
+    )
 
 
 def combine(
@@ -159,9 +155,19 @@ def _warning(details: dict[str, Any], width: float) -> str:
 
 
 @eqx.filter_jit
-def _path_is_bounded(base: Any, model: Any) -> Float[Array, ""]:
-    margins = jax.lax.map(lambda beta: tempering.at(base, model, beta).margin(), jnp.linspace(0.0, 1.0, 65))
-    return jnp.all(margins > 0)
+def _fitted_base(model: Any, x: Any) -> tuple[Any, Scalar]:
+    """The base fitted to samples of the model and its log Z.
+
+    Where the path to it leaves the bounds within which the energy has a normaliser, the plain base instead.
+    """
+    base = model.base(x)
+    if isinstance(model, Bounded):
+        margins = jax.lax.map(
+            lambda beta: tempering.at(base, model, beta).margin(), jnp.linspace(0.0, 1.0, 65)
+        )
+        choose = lambda fitted, plain: jnp.where(jnp.all(margins > 0), fitted, plain)  # noqa: E731
+        base = jax.tree.map(choose, base, model.base())
+    return base, base.base_log_z()
 
 
 def _tempered(model: AbstractModel) -> Tempered:

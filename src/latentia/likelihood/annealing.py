@@ -21,8 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from latentia.core import space, tempering
-from latentia.likelihood.precision import to_double
+from latentia.core import tempering
 from latentia.ops.arrays import batch_size
 
 
@@ -32,11 +31,19 @@ def schedule(n_temperatures: int, steepness: float = 3.0) -> np.ndarray:
     return (curve - curve[0]) / (curve[-1] - curve[0])
 
 
-@eqx.filter_jit
-def draw_base(base: Any, n: int, *, key: PRNGKeyArray) -> tuple[Any, Any]:
-    """``n`` exact draws (x, z) of a base: one sweep from anywhere."""
-    x, z = to_double((space.zeros(base.x_space), space.zeros(base.z_space)))
-    return jax.vmap(lambda key: base.sweep(x, z, key=key))(jax.random.split(key, n))
+def path(n_temperatures: int) -> np.ndarray:
+    """The schedule with its β = 0 twice.
+
+    The first step of forward annealing then adds exactly nothing to the weights and draws the base by one
+    sweep, so that it may start anywhere (:func:`blank`).
+    """
+    return np.concatenate([[0.0], schedule(n_temperatures)])
+
+
+def blank(model: Any, n: int) -> tuple[Any, Any]:
+    """Placeholders (x, z) of ``n`` chains; call it inside :func:`~latentia.likelihood.precision.double`."""
+    spaces = (model.x_space, model.z_space)
+    return jax.tree.map(lambda leaf: jnp.zeros((n, *leaf.shape), jnp.float64), spaces)
 
 
 @eqx.filter_jit
@@ -49,7 +56,7 @@ def anneal(
         base: what β = 0 stands for.
         model: what β = 1 stands for.
         betas: the schedule, rising or falling.
-        x: visibles of the chains, drawn at ``betas[0]``.
+        x: visibles of the chains, drawn at ``betas[0]``; see :func:`path` for a start from the base.
         z: latents of the chains.
         key: random key.
     """

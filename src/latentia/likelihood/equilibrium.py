@@ -15,7 +15,7 @@ from jaxtyping import PRNGKeyArray
 
 from latentia import samplers
 from latentia.core.model import Tempered
-from latentia.likelihood.annealing import anneal, draw_base
+from latentia.likelihood.annealing import anneal, blank, path
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.ops.arrays import batch_size
 from latentia.samplers import ParallelTempering
@@ -77,10 +77,7 @@ def equilibrium(
 
 
 def _annealed(model: Tempered, n_chains: int, n_steps: int, *, key: PRNGKeyArray) -> Any:
-    base_key, key = jax.random.split(key)
-    base = model.base()
-    x, z = draw_base(base, n_chains, key=base_key)
-    return anneal(base, model, jnp.linspace(0.0, 1.0, max(n_steps, 1) + 1), x, z, key=key)[1]
+    return anneal(model.base(), model, jnp.asarray(path(n_steps)), *blank(model, n_chains), key=key)[1]
 
 
 def _rows(batch: Any, n: int, *, key: PRNGKeyArray) -> Any:
@@ -92,16 +89,24 @@ def _rows(batch: Any, n: int, *, key: PRNGKeyArray) -> Any:
 
 @eqx.filter_jit
 def _tempered(sampler: Any, model: Any, x: Any, n_burn_in: int, n_steps: int, *, key: PRNGKeyArray) -> tuple:
-    start_key, burn_key, key = jax.random.split(key, 3)
+    start_key, key = jax.random.split(key)
     states = to_double(samplers.start(sampler, model, x, key=start_key))
-    sampler, states = samplers.run(sampler, model, states, n_burn_in, key=burn_key, adapt=True)
-    earlier = jax.vmap(sampler.visible)(states)
 
-    def body(states: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
+    # One scan for both phases, told apart by a flag: a second one would double the time to compile.
+    def body(carry: Any, step: Any) -> tuple[Any, Any]:
+        sampler, states, earlier = carry
+        key, adapting = step
+        choose = lambda new, old: jax.tree.map(lambda a, b: jnp.where(adapting, a, b), new, old)  # noqa: E731
         states, info = samplers.advance(sampler, model, states, key=key)
-        return states, jax.tree.map(lambda a: jnp.mean(a, axis=0), info)
+        sampler, earlier = choose(
+            (sampler.adapt(info), jax.vmap(sampler.visible)(states)), (sampler, earlier)
+        )
+        return (sampler, states, earlier), jax.tree.map(lambda a: jnp.mean(a, axis=0), info)
 
-    states, infos = jax.lax.scan(body, states, jax.random.split(key, n_steps))
+    total = n_burn_in + n_steps
+    steps = (jax.random.split(key, total), jnp.arange(total) < n_burn_in)
+    (sampler, states, earlier), infos = jax.lax.scan(body, (sampler, states, x), steps)
+    infos = jax.tree.map(lambda a: a[n_burn_in:], infos)
     return (
         jax.vmap(sampler.visible)(states),
         jax.vmap(sampler.latent)(states),

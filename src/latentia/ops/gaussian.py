@@ -41,9 +41,9 @@ def precision_factor(covariance: Matrix) -> Matrix:
 def ridge_precision_factor(covariance: Matrix, ridge: float) -> Matrix:
     """The factor of (covariance + ridge I)⁻¹, finite for every positive semi-definite matrix.
 
-    A singular covariance summed up in single precision is positive only up to rounding. The error is relative to
-    each variance (columns of different scales do not disturb one another), so each gets at least its rounding
-    error, and ten times as much until the Cholesky factor exists.
+    A singular covariance summed up in single precision is positive only up to rounding. The error is relative
+    to each variance (columns of different scales do not disturb one another), so each gets at least its
+    rounding error, and ten times as much until the Cholesky factor exists.
     """
     variances = jnp.diagonal(covariance)
     rounding = 4 * math.sqrt(len(variances)) * float(jnp.finfo(covariance.dtype).eps)
@@ -71,9 +71,10 @@ def log_density(residual: Vector, factor: Matrix) -> Scalar:
     return whitened_log_density(residual @ factor, jnp.diagonal(factor))
 
 
-def whitened_log_density(whitened: Float[Array, "*k n"], scales: Float[Array, "*k n"]) -> Float[Array, "*k"]:
+def whitened_log_density(whitened: Float[Array, "*k n"], scales: Float[Array, "*#k n"]) -> Float[Array, "*k"]:
     """−½‖y‖² + Σ log|s_i| − ½ D log 2π over the last axis: the density whose whitened residual is y."""
-    return jnp.sum(jnp.log(jnp.abs(scales)) - 0.5 * whitened**2 - 0.5 * LOG_2PI, axis=-1)
+    constant = jnp.sum(jnp.log(jnp.abs(scales)), axis=-1) - 0.5 * whitened.shape[-1] * LOG_2PI
+    return constant - 0.5 * jnp.sum(whitened**2, axis=-1)
 
 
 def colour(noise: Vector, factor: Matrix, *, lower: bool = False) -> Vector:
