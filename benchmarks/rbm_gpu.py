@@ -16,7 +16,7 @@ from common import best_of, report
 def ours(visible: int, hidden: int, batch: int, k: int) -> tuple[float, float]:
     from training import Training
 
-    run = Training(visible, hidden, batch, k, None, chunk=2000)
+    run = Training(visible, hidden, batch, k, None, chunk=2048)
     seconds = best_of(run.advance)
     return seconds / run.chunk, run.compile_seconds
 
@@ -67,7 +67,9 @@ def package_rbms(visible: int, hidden: int, batch: int, k: int, n_steps: int = 1
     device = torch.device("cuda")
     X = (torch.rand(10_000, visible, device=device) < 0.2).float()
     weights = torch.ones(len(X), 1, device=device)
-    params = BBRBM(0.01 * torch.randn(visible, hidden, device=device), torch.zeros(visible, device=device), torch.zeros(hidden, device=device))
+    zeros = [torch.zeros(n, device=device) for n in (visible, hidden)]
+    params = BBRBM(0.01 * torch.randn(visible, hidden, device=device), *zeros)
+    params.init_grad()
     optimizer = torch.optim.SGD(params.parameters(), lr=0.01, maximize=True)
     chains = params.init_chains(num_samples=batch)
 

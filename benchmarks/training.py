@@ -39,7 +39,7 @@ class Training:
     def advance(self) -> None:
         """One chunk, to its end."""
         data, weights, rows = self.batches.chunk(self.step, self.chunk)
-        inputs = Inputs(self.learner, self.prepare, data, weights, rows, jax.random.fold_in(self.key, self.step))
+        inputs = Inputs(self.learner, self.prepare, data, weights, rows, jax.random.fold_in(self.key, self.step), self.learner.period)
         self.carry, _, seconds = run_chunk(inputs, self.carry)
         jax.block_until_ready(self.carry)
         self.compile_seconds += seconds

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from latentia import units
+from latentia.likelihood.precision import to_double
 from latentia.models.rbm import RBMModel
 
 
@@ -22,7 +23,9 @@ def random_units(name: str, n: int, *, key, n_states: int = 3):
     return layer
 
 
-def random_rbm(visible: str, hidden: str, n_visible: int, n_hidden: int, *, seed: int, scale: float) -> RBMModel:
+def random_rbm(
+    visible: str, hidden: str, n_visible: int, n_hidden: int, *, seed: int, scale: float
+) -> RBMModel:
     keys = jax.random.split(jax.random.key(seed), 5)
     model = RBMModel.make(
         random_units(visible, n_visible, key=keys[0]),
@@ -38,10 +41,10 @@ def random_rbm(visible: str, hidden: str, n_visible: int, n_hidden: int, *, seed
 
 
 def double_rbm(*args, **kwargs):
-    """The same in float64, for tests that work inside ``double()``."""
-    from latentia.likelihood.precision import to_double
-
-    return to_double(random_rbm(*args, **kwargs))
+    """The same numbers in float64, for tests that work inside ``double()``."""
+    with jax.enable_x64(False):  # random numbers depend on the precision they are drawn in
+        model = random_rbm(*args, **kwargs)
+    return to_double(model)
 
 
 def logsumexp(values) -> float:

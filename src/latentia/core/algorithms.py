@@ -99,9 +99,20 @@ class AbstractLearner(AbstractAlgorithm):
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> Any:
         """The learner's state, from a batch."""
 
+    @property
     @abc.abstractmethod
-    def step(self, model: Any, x: Any, weights: Any, state: Any, *, key: PRNGKeyArray) -> tuple[Any, Any, Metrics]:
-        """(model, state, metrics) after one batch."""
+    def period(self) -> int:
+        """At least one step in so many must be a full one, with metrics and slow bookkeeping."""
+
+    @abc.abstractmethod
+    def step(
+        self, model: Any, x: Any, weights: Any, state: Any, *, key: PRNGKeyArray, since: int
+    ) -> tuple[Any, Any, Metrics]:
+        """(model, state, metrics) after one batch.
+
+        ``since`` is the number of steps since the last full one, this included, if this is a full one; 0 asks
+        for a light one, whose metrics nobody reads.
+        """
 
     @abc.abstractmethod
     def slower(self, state: Any) -> Any | None:

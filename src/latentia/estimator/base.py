@@ -31,6 +31,7 @@ from latentia.estimator.rows import apply_rows
 from latentia.learning import fitting
 from latentia.learning.batches import is_mapped
 from latentia.learning.compiled import AbstractPrepare
+from latentia.learning.contrastive import ContrastiveState
 from latentia.likelihood.pseudo import can_pseudo, pseudo_log_likelihood
 from latentia.likelihood.result import LogLikelihood, LogZ
 
@@ -231,7 +232,8 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """log Z with both sides; see :func:`latentia.likelihood.log_z` for the options. Remembered."""
         check_is_fitted(self, "model_")
         if options or not hasattr(self, "_log_z"):
-            self._log_z = likelihood.log_z(self.model_, key=jax.random.key(0), **options)
+            options = {"key": jax.random.key(0), "start": self._chains(), **options}
+            self._log_z = likelihood.log_z(self.model_, **options)
         return self._log_z
 
     def score_samples(self, X: Any) -> np.ndarray:
@@ -251,8 +253,15 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         Options go to :func:`latentia.likelihood.log_likelihood` (``method``, ``n_temperatures``, ``n_chains`` …).
         """
         visibles = self._visibles(X, purpose="scoring")
-        options.setdefault("key", jax.random.key(0))
+        options = {"key": jax.random.key(0), "start": self._chains(), **options}
         return likelihood.log_likelihood(self.model_, jnp.asarray(visibles), **options)
+
+    def _chains(self) -> Any:
+        """Where the training's persistent chains are, if there are any: a good start for equilibrium."""
+        state = getattr(self.__dict__.get("_state"), "objective", None)
+        if isinstance(state, ContrastiveState):
+            return jax.vmap(state.sampler.visible)(state.chains)
+        return None
 
     def validation_scorer(self, rows: np.ndarray) -> Callable[[Any], float]:
         """How early stopping scores a model on held-out rows: higher is better.

@@ -23,7 +23,7 @@ from latentia.core.algorithms import AbstractObjective, AbstractSampler, Metrics
 from latentia.core.errors import ParameterError
 from latentia.core.model import AbstractModel, FreeEnergy, Scalar
 from latentia.core.sharding import split
-from latentia.ops.arrays import batch_size, weighted_mean
+from latentia.ops.arrays import batch_size
 
 
 class ContrastiveState(eqx.Module):
@@ -75,11 +75,11 @@ class Contrastive(AbstractObjective):
 
     def prepare(self, model: Any, x: Any, state: ContrastiveState, *, key: PRNGKeyArray) -> ContrastiveState:
         """Fresh samples."""
-        run_key, start_key = jax.random.split(key)
         if not self.persistent:
+            key, start_key = jax.random.split(key)
             chains = samplers.start(state.sampler, model, x, key=start_key)
             state = eqx.tree_at(lambda s: s.chains, state, chains)
-        return self._run(model, state, run_key)
+        return self._run(model, state, key)
 
     def _run(self, model: Any, state: ContrastiveState, key: PRNGKeyArray) -> ContrastiveState:
         sampler, chains = state.sampler, state.chains
@@ -91,12 +91,13 @@ class Contrastive(AbstractObjective):
         return ContrastiveState(chains, sampler.adapt(info), sampler.metrics(info))
 
     def loss(self, model: Any, x: Any, weights: Any, state: ContrastiveState) -> tuple[Scalar, Metrics]:
-        """mean F(data) − mean F(samples)."""
-        free_energy = jax.vmap(model.free_energy)
-        positive = weighted_mean(free_energy(x), weights)
+        """mean F(data) − mean F(samples), as one signed sum over both, so that both share their products."""
         samples = jax.vmap(state.sampler.visible)(jax.lax.stop_gradient(state.chains))
-        negative = jnp.mean(free_energy(samples))
-        return positive - negative, {"energy_gap": positive - negative, **state.metrics}
+        n, m = batch_size(x), batch_size(samples)
+        signs = jnp.concatenate([jnp.full(n, 1 / n) if weights is None else weights / n, jnp.full(m, -1 / m)])
+        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), x, samples)
+        gap = signs @ jax.vmap(model.free_energy)(both)
+        return gap, {"energy_gap": gap, **state.metrics}
 
 
 def cd(k: int = 1) -> Contrastive:

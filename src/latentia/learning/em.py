@@ -27,9 +27,16 @@ class EM(AbstractLearner):
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> None:
         """EM keeps no state."""
 
-    def step(self, model: Any, x: Any, weights: Any, state: None, *, key: PRNGKeyArray) -> tuple[Any, None, Metrics]:
+    @property
+    def period(self) -> int:
+        """Every step reports the likelihood."""
+        return 1
+
+    def step(
+        self, model: Any, x: Any, weights: Any, state: None, *, key: PRNGKeyArray, since: int
+    ) -> tuple[Any, None, Metrics]:
         """E-step and M-step; reports the log-likelihood before the step."""
-        del state, key
+        del state, key, since
         log_likelihood = -weighted_mean(jax.vmap(model.free_energy)(x), weights)
         posterior = jax.vmap(model.posterior)(x)
         ones = jnp.ones(batch_size(x)) if weights is None else weights

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -142,7 +143,10 @@ class _Run:
         self.mesh = data_mesh(settings.devices, settings.batch_size)
         self.batches = Batches(X, weights, RowOrder(X.shape[0], settings.batch_size, settings.seed), self.mesh)
         n_chunks = math.ceil(settings.n_steps / min(settings.chunk, self.batches.largest_chunk()))
-        self.chunk = math.ceil(settings.n_steps / n_chunks)
+        chunk = math.ceil(settings.n_steps / n_chunks)
+        n_groups = math.ceil(chunk / learner.period)
+        self.period = math.ceil(chunk / n_groups)
+        self.chunk = self.period * n_groups
         self.n_steps = self.chunk * n_chunks
         self.history: list[dict[str, float]] = []
         self.step = self.rollbacks = self.waited = 0
@@ -157,7 +161,7 @@ class _Run:
         if state is None:
             init_key, prepare_key = jax.random.split(jax.random.fold_in(self.key, 0))
             x = self.prepare(jnp.asarray(self.batches.sample(max(self.settings.batch_size, 1024))), key=prepare_key)
-            state = self.learner.init(model, x, key=init_key)
+            state = _init(self.learner, model, x, init_key)
         self.limit = EXPLOSION * max(1.0, float(largest(model)))
         self.carry = _spread(_copy(Carry(model, state)), self.mesh)
         self.best = _copy(self.learner.final(model, state)) if self.settings.patience else None
@@ -187,7 +191,7 @@ class _Run:
         data, weights, rows = self.batches.chunk(self.step, self.chunk)
         # A retried chunk must not meet the same random numbers again.
         key = jax.random.fold_in(jax.random.fold_in(self.key, self.step + 1), self.rollbacks)
-        inputs = Inputs(self.learner, self.prepare, data, weights, rows, key)
+        inputs = Inputs(self.learner, self.prepare, data, weights, rows, key, self.period)
         if not is_compiled(inputs, self.carry):
             self.settings.display.compiling()
         self.carry, results, compiling = run_chunk(inputs, self.carry)
@@ -267,6 +271,11 @@ class _Run:
         return Result(
             _copy(model), self.carry.state, self.history, self.seconds, self.compile_seconds, self.step, self.rollbacks, early
         )
+
+
+@eqx.filter_jit
+def _init(learner: AbstractLearner, model: Any, x: Any, key: PRNGKeyArray) -> Any:
+    return learner.init(model, x, key=key)
 
 
 def _spread(tree: Any, mesh: Mesh) -> Any:

@@ -16,6 +16,10 @@ from latentia.core.parameters import trainable
 from latentia.learning.optimizer import Optimizer
 
 
+#: Most steps from one full step to the next: offsets, averages and metrics change slowly.
+PERIOD = 32
+
+
 class GradientState(eqx.Module):
     """What must survive between steps."""
 
@@ -32,8 +36,9 @@ class GradientLearner(AbstractLearner):
     Args:
         objective: the surrogate.
         optimizer: gradients → updates.
-        averaging: decay of a running average of the parameters, kept as the final model; 0 keeps the last.
-        centring: how fast the offsets of a centred model follow the data; 0 leaves them.
+        averaging: decay per step of a running average of the parameters, kept as the final model; 0 keeps
+            the last.
+        centring: rate per step at which the offsets of a centred model follow the data; 0 leaves them.
     """
 
     objective: AbstractObjective
@@ -53,8 +58,15 @@ class GradientLearner(AbstractLearner):
             self.objective.init(model, x, key=key), self.optimizer.init(model), average, jnp.array(0.0), jnp.array(1.0)
         )
 
-    def step(self, model: Any, x: Any, weights: Any, state: GradientState, *, key: PRNGKeyArray) -> tuple[Any, GradientState, Metrics]:
-        """Samples, gradient, update, offsets, projection, average."""
+    @property
+    def period(self) -> int:
+        """See :data:`PERIOD`."""
+        return PERIOD
+
+    def step(
+        self, model: Any, x: Any, weights: Any, state: GradientState, *, key: PRNGKeyArray, since: int
+    ) -> tuple[Any, GradientState, Metrics]:
+        """Samples, gradient, update, projection; a full step also moves offsets and average."""
         objective_state = self.objective.prepare(model, x, state.objective, key=key)
         params, rest = eqx.partition(model, trainable(model))
 
@@ -62,24 +74,22 @@ class GradientLearner(AbstractLearner):
             return self.objective.loss(eqx.combine(params, rest), x, weights, objective_state)
 
         grads, metrics = eqx.filter_grad(surrogate, has_aux=True)(params)
-        # Centres under the old parameters: the loss has computed the same products already.
-        centres = model.centres(x, weights) if self.centring and isinstance(model, Centred) else None
         updated, optimizer_state = self.optimizer.update(
             grads, state.optimizer, model, step=state.step, slowdown=state.slowdown
         )
-        if centres is not None:
-            updated = updated.recentred(centres, self.centring)
+        if since and self.centring and isinstance(model, Centred):
+            updated = updated.recentred(model.centres(x, weights), 1 - (1 - self.centring) ** since)
         if isinstance(updated, Constrained):
             updated = updated.project()
-        average = self._average(state, updated)
+        average = self._average(state, updated, since) if since else state.average
         state = GradientState(objective_state, optimizer_state, average, state.step + 1, state.slowdown)
         return updated, state, {**metrics, "gradient_norm": optax.tree.norm(grads)}
 
-    def _average(self, state: GradientState, model: Any) -> Any:
+    def _average(self, state: GradientState, model: Any, since: int) -> Any:
         if not self.averaging:
             return None
         # Early on the average follows quickly: the start is forgotten.
-        decay = jnp.minimum(self.averaging, (1 + state.step) / (10 + state.step))
+        decay = jnp.minimum(self.averaging, (1 + state.step) / (10 + state.step)) ** since
         new = eqx.filter(model, eqx.is_inexact_array)
         return jax.tree.map(lambda old, new: (decay * old + (1 - decay) * new).astype(new.dtype), state.average, new)
 

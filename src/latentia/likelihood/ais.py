@@ -26,7 +26,7 @@ from latentia.core.model import AbstractModel, Bounded, Scalar, Tempered
 from latentia.likelihood import works
 from latentia.likelihood.annealing import anneal, blank, path
 from latentia.likelihood.equilibrium import Equilibrium, equilibrium
-from latentia.likelihood.precision import double, to_double
+from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.likelihood.result import LogZ
 
 #: The interval reaches this many standard errors beyond the forward and the reverse estimate.
@@ -52,7 +52,8 @@ def log_z(
 
     The interval is [forward − 3 standard errors, reverse + 3 standard errors], or the union of both error
     bars where noise makes them cross; the estimate is Bennett's, moved into the interval if need be. The
-    standard error is Bennett's own, or half the gap between the two sides where their works do not overlap.
+    standard error is Bennett's own, or half the gap between the two sides where noise does not explain it or
+    their works do not overlap.
 
     Args:
         model: a model with a path to a base of known log Z (:class:`~latentia.core.model.Tempered`).
@@ -82,10 +83,11 @@ def log_z(
             n_steps=n_steps,
             start=start,
         )
-        base, offset = _fitted_base(target, samples.earlier)
+        base, offset = _fitted_base(target, batch_to_double(samples.earlier))
+        x, z = batch_to_double((samples.x, samples.z))
         betas = path(n_temperatures)
         forward, *_ = anneal(base, target, jnp.asarray(betas), *blank(target, n_chains), key=keys[1])
-        reverse, *_ = anneal(base, target, jnp.asarray(betas[::-1]), samples.x, samples.z, key=keys[2])
+        reverse, *_ = anneal(base, target, jnp.asarray(betas[::-1]), x, z, key=keys[2])
     method = f"AIS and reverse AIS ({n_temperatures} temperatures, {n_chains} chains)"
     return combine(
         float(offset) + np.asarray(forward),
@@ -110,7 +112,8 @@ def combine(
     lower = min(below - N_STDERR * below_se, above - N_STDERR * above_se if above < below else np.inf)
     upper = max(above + N_STDERR * above_se, below + N_STDERR * below_se if above < below else -np.inf)
     middle, stderr, overlap = works.bennett(forward, reverse)
-    if overlap < _LOW_OVERLAP:
+    noise = N_STDERR * float(np.hypot(below_se, above_se))
+    if overlap < _LOW_OVERLAP or abs(above - below) > noise:
         stderr = max(stderr, 0.5 * abs(above - below))
     details: dict[str, Any] = {
         "forward": below,
@@ -125,17 +128,16 @@ def combine(
         "hottest_beta": samples.hottest_beta,
         "seconds": seconds,
     }
-    warning = _warning(details, upper - lower)
+    warning = _warning(details, upper - lower, noise)
     if warning:
         details["warning"] = warning
     return LogZ(float(lower), float(upper), float(np.clip(middle, lower, upper)), stderr, method, details)
 
 
-def _warning(details: dict[str, Any], width: float) -> str:
+def _warning(details: dict[str, Any], width: float, noise: float) -> str:
     reasons = []
     if width > _WIDE:
         reasons.append(f"The interval is {width:.1f} nats wide: use more n_temperatures or n_chains.")
-    noise = N_STDERR * np.hypot(details["forward_stderr"], details["reverse_stderr"])
     if details["forward"] - details["reverse"] > noise:
         reasons.append(
             "The reverse estimate lies below the forward one by more than noise explains, so the equilibrium "
@@ -160,13 +162,13 @@ def _fitted_base(model: Any, x: Any) -> tuple[Any, Scalar]:
 
     Where the path to it leaves the bounds within which the energy has a normaliser, the plain base instead.
     """
-    base = model.base(x)
+    base, plain = model.base(x), model.base()
     if isinstance(model, Bounded):
         margins = jax.lax.map(
             lambda beta: tempering.at(base, model, beta).margin(), jnp.linspace(0.0, 1.0, 65)
         )
-        choose = lambda fitted, plain: jnp.where(jnp.all(margins > 0), fitted, plain)  # noqa: E731
-        base = jax.tree.map(choose, base, model.base())
+        safe = jnp.all(margins > 0)
+        base = jax.tree.map(lambda a, b: jnp.where(safe, a, b) if eqx.is_array(a) else a, base, plain)
     return base, base.base_log_z()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from latentia import samplers
@@ -22,7 +23,7 @@ from latentia.samplers import ParallelTempering
 
 
 class Equilibrium(eqx.Module):
-    """States of many chains at β = 1.
+    """States of many chains at β = 1, as NumPy arrays in float64.
 
     Attributes:
         x: visibles at the end of the run.
@@ -73,6 +74,8 @@ def equilibrium(
         sampler = to_double(ParallelTempering.make(n_replicas))
         x, z, earlier, metrics = _tempered(sampler, model, x, n_burn_in, n_steps, key=run_key)
     numbers = {name: float(metrics[name]) for name in ("swap_rate_min", "swap_rate_mean", "hottest_beta")}
+    # NumPy arrays, since 64-bit JAX arrays are awkward outside of the 64-bit context.
+    x, z, earlier = jax.tree.map(np.asarray, (x, z, earlier))
     return Equilibrium(x, z, earlier, **numbers)
 
 

@@ -77,7 +77,7 @@ def _log_sum_expit(values: np.ndarray) -> float:
 
 def _root(falling: Callable[[float], float], low: float, high: float) -> float:
     """Where a falling function crosses zero, by bisection down to the spacing of floats."""
-    for _ in range(200):
+    for _ in range(100):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if falling(middle) > 0 else (low, middle)
     return 0.5 * (low + high)

@@ -1,0 +1,104 @@
+"""``latentia evaluate``: the two-sided log-likelihood of data."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from latentia.commands.console import duration, emit, json_option
+from latentia.commands.inputs import EVALUATION, Source, data_option, open_run, run_argument, split_option
+
+METHODS = ("auto", "exact", "ais")
+
+
+@click.command()
+@run_argument
+@click.argument("data", required=False)
+@split_option
+@click.option(
+    "--method", type=click.Choice(METHODS), default="auto", show_default=True, help="How to find log Z."
+)
+@click.option("--temperatures", type=click.IntRange(2), help="Steps of the annealing. [default: 2000]")
+@click.option("--chains", type=click.IntRange(2), help="Annealing runs in each direction. [default: 256]")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="JSON file. [default: evaluation.json in the run]"
+)
+@data_option
+@json_option
+def evaluate(
+    run: Path,
+    data: str | None,
+    split: str | None,
+    method: str,
+    temperatures: int | None,
+    chains: int | None,
+    out: Path | None,
+    data_options: tuple,
+    as_json: bool,
+) -> None:
+    """Bound the log-likelihood of data from both sides.
+
+    The mean over the rows, in nats: how probable the model finds them.
+    Exact where the normaliser can be computed; otherwise annealed importance sampling forward and backward,
+    which bound it from below and above. Without DATA, the data that the run was trained on. The result is
+    also written to evaluation.json in the run folder.
+
+    \b
+    Examples:
+      latentia evaluate runs/digits
+      latentia evaluate runs/digits digits --split train --json
+      latentia evaluate runs/digits --method ais --temperatures 10000 --chains 512
+    """
+    found = open_run(run)
+    estimator = found.estimator()
+    source = found.load_data(data, dict(data_options))
+    rows, _, name = source.rows(split)
+    numbers = {"method": method, "n_temperatures": temperatures, "n_chains": chains}
+    options = {key: value for key, value in numbers.items() if value is not None}
+    result, interval = evaluation(estimator, source, rows, name, options, found.folder, out)
+    emit(result, as_json=as_json, text=_text(result, interval))
+
+
+def evaluation(
+    estimator: Any,
+    source: Source,
+    rows: Any,
+    split: str,
+    options: dict[str, Any],
+    folder: Path | None,
+    out: Path | None = None,
+) -> tuple[dict[str, Any], Any]:
+    """(what evaluation.json holds, the interval); written to ``out``, or into the run folder."""
+    from latentia.core.files import write_json
+
+    begin = time.perf_counter()
+    interval = estimator.log_likelihood(rows, **options)
+    result: dict[str, Any] = {
+        "family": estimator.family,
+        "data": source.dataset.name,
+        "split": split,
+        "n_examples": int(rows.shape[0]),
+        "log_likelihood": interval.as_dict(),
+        "seconds": time.perf_counter() - begin,
+    }
+    target = out or (folder / EVALUATION if folder else None)
+    if target is not None:
+        write_json(target, result)
+        result["written"] = str(target)
+    return result, interval
+
+
+def _text(result: dict[str, Any], interval: Any) -> str:
+    lines = [
+        f"{result['family']} on {result['data']}, {result['n_examples']} {result['split']} rows, "
+        f"{duration(result['seconds'])}",
+        f"log-likelihood per example: {interval}",
+    ]
+    if interval.warning:
+        lines.append(f"warning: {interval.warning}")
+    if "written" in result:
+        lines.append(f"written to {result['written']}")
+    return "\n".join(lines)

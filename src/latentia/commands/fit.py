@@ -1,0 +1,277 @@
+"""``latentia fit FAMILY DATA``: one sub-command per family, its options generated from the estimator."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import secrets
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from latentia.commands import parameters
+from latentia.commands.console import duration, emit, json_option
+from latentia.commands.errors import Interrupted
+from latentia.commands.inputs import CONFIG, MODEL, Source, data_option, load_data, read_config
+from latentia.core.errors import FileFormatError, LatentiaError, RunFolderError, UnknownNameError
+from latentia.registry import FAMILIES, Family, family
+
+
+class Families(click.Group):
+    """Sub-commands from the registry, built when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The registry's order."""
+        return [entry.name for entry in FAMILIES]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A family's command; an unknown name is answered with the nearest ones."""
+        try:
+            return fit_command(family(cmd_name))
+        except UnknownNameError:
+            if ctx.resilient_parsing:
+                return None
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The registry's titles: the guide needs no estimator."""
+        with formatter.section("Families"):
+            formatter.write_dl([(entry.name, entry.title) for entry in FAMILIES])
+
+
+class FitCommand(click.Command):
+    """Shows the options of the run apart from the parameters of the model."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Two sections."""
+        shown = [
+            (param, param.get_help_record(ctx))
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option)
+        ]
+        for title, mine in (("Run", True), ("Model and training", False)):
+            records = [record for param, record in shown if record and (param.name in RUN_PARAMS) is mine]
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+@click.group(cls=Families, subcommand_metavar="FAMILY DATA --out RUN [OPTIONS]")
+def fit() -> None:
+    """Train a model on data and keep it in a run folder.
+
+    Every family has its own options: see `latentia fit FAMILY --help`.
+
+    \b
+    Examples:
+      latentia fit rbm digits --binarize sample --n-components 100 --out runs/digits
+      latentia fit gaussian-rbm patches --data-option patch_size=8 --out runs/patches
+      latentia fit rbm mine.npy --n-epochs 50 --out runs/mine
+      latentia fit rbm mine.npy --n-epochs 50 --out runs/mine --resume
+    """
+
+
+def run_options() -> list[click.Parameter]:
+    """What every family's command takes besides the model's parameters."""
+
+    @click.argument("data")
+    @click.option("--out", type=click.Path(path_type=Path), required=True, help="Run folder to write.")
+    @click.option("--resume", is_flag=True, help="Go on with the run in the folder, or begin it.")
+    @data_option
+    @click.option("--quiet", is_flag=True, help="No progress bar.")
+    @click.option("--verbose", is_flag=True, help="A progress bar even if standard error is no terminal.")
+    @json_option
+    def carrier() -> None:
+        """Carry the parameters that the decorators attach."""
+
+    return list(reversed(carrier.__click_params__))  # pyright: ignore[reportFunctionMemberAccess]
+
+
+RUN_PARAMS = ("data", "out", "resume", "data_options", "quiet", "verbose", "as_json", "help")
+
+
+def fit_command(entry: Family) -> click.Command:
+    """The command of a family."""
+    estimator = entry.estimator()
+
+    @click.pass_context
+    def callback(ctx: click.Context, /, **values: Any) -> None:
+        run = {name: values.pop(name) for name in RUN_PARAMS if name in values}
+        _fit(ctx, entry, parameters.given(ctx, values), **run)
+
+    about = (inspect.getdoc(estimator) or entry.title).split("\n\n")[0]
+    example = f"\b\nExample:\n  latentia fit {entry.name} DATA --n-components 64 --out runs/{entry.name}"
+    return FitCommand(
+        entry.name,
+        params=[*run_options(), *parameters.options(estimator)],
+        callback=callback,
+        help=f"{about}\n\nDATA is a name from `latentia datasets` or a path. In Python: "
+        f"latentia.{entry.class_name}.\n\n{example}",
+    )
+
+
+def _fit(
+    ctx: click.Context,
+    entry: Family,
+    params: dict[str, Any],
+    *,
+    data: str,
+    out: Path,
+    resume: bool,
+    data_options: tuple[tuple[str, Any], ...],
+    quiet: bool,
+    verbose: bool,
+    as_json: bool,
+) -> None:
+    from latentia.estimator.checks import check_parameters
+
+    managed = {
+        "run_dir": str(out),
+        "resume": resume,
+        "verbose": verbosity(quiet=quiet, verbose=verbose),
+    }
+    check_folder(out, resume)
+    known = inspect.signature(entry.estimator()).parameters
+    params = {**_settled(entry, out, resume), **params, **managed}
+    estimator = entry.estimator()(**{name: value for name, value in params.items() if name in known})
+    check_parameters(estimator, estimator.parameter_checks)  # before data are loaded or folders made
+    source = load_data(data, dict(data_options))
+    try:
+        train(estimator, source, out)
+    except (KeyboardInterrupt, Exception) as error:
+        # Whatever goes wrong while an interrupted run puts its things away is still an interruption.
+        if isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt):
+            raise Interrupted(_how_to_resume(ctx, out)) from error
+        raise
+    summary = summarise(estimator, source, out)
+    emit(summary, as_json=as_json, text=_text(summary))
+
+
+def _settled(entry: Family, out: Path, resume: bool) -> dict[str, Any]:
+    """What holds unless the user says otherwise: a resumed run's own parameters; for a new run a seed.
+
+    A run can go on only with the seed that it began with, so one is always drawn and written down.
+    """
+    config = read_config(out) if resume else {}
+    if not config:
+        return {"random_state": secrets.randbelow(2**31)}
+    if config.get("family") != entry.name:
+        raise RunFolderError(f"The run in {out} trains {config.get('family')}, not {entry.name}.")
+    return dict(config.get("params") or {})
+
+
+def verbosity(*, quiet: bool, verbose: bool) -> int:
+    """Whether to show a progress bar: on a terminal, or where it is asked for."""
+    return int(not quiet and (verbose or sys.stderr.isatty()))
+
+
+def check_folder(out: Path, resume: bool) -> None:
+    """Refuse early what the training would refuse late."""
+    if out.exists() and not out.is_dir():
+        raise RunFolderError(f"{out} is a file, not a folder. Choose another --out.")
+    if not resume and out.is_dir() and any(out.iterdir()):
+        raise RunFolderError(
+            f"The run folder {out} exists already and is not empty. Choose another --out, or pass --resume "
+            "to go on with the run in it."
+        )
+
+
+def train(estimator: Any, source: Source, out: Path) -> None:
+    """Fit, and leave in the folder what the estimator does not know: the data, the time, the machine."""
+    from latentia.core.files import write_json
+
+    before = read_config(out)
+    try:
+        estimator.fit(source.dataset.X)
+    except (RunFolderError, FileFormatError):
+        if before:  # refused: the run in the folder stays what it was
+            write_json(out / CONFIG, before)
+        raise
+    except BaseException:
+        with contextlib.suppress(LatentiaError, OSError):  # the first error is the one to tell
+            _describe(estimator, source, out)
+        raise
+    if not (out / MODEL).is_file():
+        estimator.save(out / MODEL)
+    _describe(estimator, source, out)
+
+
+def _describe(estimator: Any, source: Source, out: Path) -> None:
+    from latentia.core.files import write_json
+
+    config = read_config(out)
+    if not config and not (out / MODEL).is_file():
+        return  # nothing was begun: leave no folder behind
+    known = {"family": estimator.family, "n_rows": int(source.dataset.X.shape[0])}
+    times = {
+        "seconds": getattr(estimator, "fit_seconds_", None),
+        "compile_seconds": getattr(estimator, "compile_seconds_", None),
+    }
+    found = {"data": source.describe(), **times, "environment": environment()}
+    write_json(out / CONFIG, {**known, **config, **found})
+
+
+def environment() -> dict[str, Any]:
+    """Versions and device, for whoever wants to repeat the run."""
+    import platform
+    from importlib.metadata import version
+
+    import jax
+
+    from latentia import __version__
+
+    devices = jax.devices()
+    return {
+        "latentia": __version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("jax", "jaxlib", "equinox", "optax", "numpy", "scikit-learn")},
+        "platform": platform.platform(),
+        "device": f"{len(devices)} × {devices[0].device_kind} ({devices[0].platform})",
+    }
+
+
+def summarise(estimator: Any, source: Source, out: Path) -> dict[str, Any]:
+    """What a finished run tells."""
+    history = getattr(estimator, "history_", [])
+    return {
+        "run": str(out),
+        "family": estimator.family,
+        "data": source.dataset.name,
+        "n_rows": int(source.dataset.X.shape[0]),
+        "n_features": int(source.dataset.X.shape[1]),
+        "n_steps": getattr(estimator, "n_steps_", None),
+        "seconds": getattr(estimator, "fit_seconds_", None),
+        "compile_seconds": getattr(estimator, "compile_seconds_", None),
+        "metrics": dict(history[-1]) if history else {},
+        "files": {path.stem: str(path) for path in sorted(out.iterdir()) if path.is_file()},
+    }
+
+
+def times(seconds: float, compile_seconds: float | None) -> str:
+    """Learning and compiling apart: the second is paid once."""
+    return f"{duration(seconds)} and {duration(compile_seconds or 0)} of compiling"
+
+
+def _text(summary: dict[str, Any]) -> str:
+    took = ""
+    if summary["seconds"] is not None:
+        took = f" in {times(summary['seconds'], summary['compile_seconds'])}"
+    steps = f", {summary['n_steps']} steps" if summary["n_steps"] else ""
+    size = f"{summary['n_rows']} × {summary['n_features']}"
+    run = shlex.quote(summary["run"])
+    return (
+        f"Trained {summary['family']} on {summary['data']} ({size}){took}{steps}.\n"
+        f"  model  {summary['files'].get('model')}\n"
+        f"  run    {summary['run']}\n"
+        f"Next: latentia evaluate {run}, latentia report {run}"
+    )
+
+
+def _how_to_resume(ctx: click.Context, out: Path) -> str:
+    words = list(ctx.find_root().obj or [])
+    words += [] if "--resume" in words else ["--resume"]
+    if not (out / "checkpoint.safetensors").is_file():
+        return "Interrupted before anything was saved."
+    return f"Interrupted. What was learnt is in {out}; go on with:\n  latentia {shlex.join(words)}"

@@ -1,0 +1,51 @@
+"""Arrays to files: .npy, .npz or .csv by the file's ending, written atomically."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from latentia.core.errors import FileFormatError, RunFolderError
+
+SUFFIXES = (".npy", ".npz", ".csv")
+
+
+def check_output(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> None:
+    """Refuse a file that could not be written, before any work is done."""
+    if path.suffix.lower() not in suffixes:
+        raise FileFormatError(
+            f"Cannot tell from {path.name!r} what to write. Let it end in {' or '.join(suffixes)}."
+        )
+    if path.is_dir():
+        raise RunFolderError(f"{path} is a folder, not a file. Choose another --out.")
+
+
+def write_rows(path: Path, rows: Any, *, names: list[str] | None = None, labels: Any = None) -> None:
+    """Write a matrix; ``names`` head the columns of a .csv, ``labels`` go into an .npz."""
+    import numpy as np
+
+    from latentia.core.files import write_atomically
+
+    kind = path.suffix.lower()
+    if kind == ".npz":
+        write_arrays(path, {"X": rows} if labels is None else {"X": rows, "y": labels})
+        return
+    buffer = io.BytesIO()
+    if kind == ".npy":
+        np.save(buffer, rows)
+    else:
+        header = ",".join(names or [f"x{i}" for i in range(rows.shape[1])])
+        np.savetxt(buffer, rows, fmt="%.9g", delimiter=",", header=header, comments="")
+    write_atomically(path, buffer.getvalue())
+
+
+def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    """Write named arrays to an .npz."""
+    import numpy as np
+
+    from latentia.core.files import write_atomically
+
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **{name: np.asarray(array) for name, array in arrays.items()})
+    write_atomically(path, buffer.getvalue())

@@ -1,0 +1,65 @@
+"""``latentia reproduce``: published results, run again by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from latentia.commands.console import emit, json_option, table
+from latentia.core.errors import UnknownNameError
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--list", "listing", is_flag=True, help="List the recipes.")
+@click.option("--out", type=click.Path(path_type=Path), help="Run folder to write.")
+@click.option("--cpu", is_flag=True, help="The variant for a machine without an accelerator.")
+@click.option("--quick", is_flag=True, help="A short variant that only shows that it runs.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
+@json_option
+def reproduce(
+    name: str | None, listing: bool, out: Path | None, cpu: bool, quick: bool, seed: int, as_json: bool
+) -> None:
+    """Run a published experiment again.
+
+    Its numbers are printed beside the published ones.
+
+    \b
+    Examples:
+      latentia reproduce --list
+      latentia reproduce NAME --quick --out runs/again
+    """
+    from latentia.recipes import RECIPES
+
+    if listing or name is None:
+        _list(RECIPES, as_json)
+        return
+    if name not in RECIPES:
+        raise UnknownNameError("recipe", name, RECIPES)
+    if out is None:
+        raise click.UsageError("Missing option '--out': the folder to write.")
+    result = RECIPES[name].run(out, cpu=cpu, seed=seed, quick=quick)
+    emit(result, as_json=as_json, text=_text(name, result, out))
+
+
+def _list(recipes: Any, as_json: bool) -> None:
+    if as_json:
+        entries = [{"name": name, "description": recipe.description} for name, recipe in recipes.items()]
+        emit({"recipes": entries}, as_json=True)
+        return
+    table(["name", "what it shows"], [[name, recipe.description] for name, recipe in recipes.items()])
+
+
+def _text(name: str, result: dict[str, Any], out: Path) -> str:
+    lines = [f"{name}:", *(f"  {key}: {_short(value)}" for key, value in result.items()), f"written to {out}"]
+    return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_short(item)}" for key, item in value.items())
+    return str(value)

@@ -1,0 +1,198 @@
+"""Reading a run folder: whatever is there, and a plain reason for whatever is not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from latentia import datasets
+from latentia.core.errors import FileFormatError, RunFolderError
+from latentia.core.files import read_arrays
+from latentia.estimator.saving import load
+from latentia.learning import checkpoint
+
+CONFIG, METRICS, MODEL, EVALUATION = "config.json", "metrics.jsonl", "model.safetensors", "evaluation.json"
+#: At most this many rows of the data are encoded and reconstructed.
+MOST_ROWS = 1000
+
+
+@dataclasses.dataclass
+class Run:
+    """What a run folder holds.
+
+    ``problems`` says in one line each why something is missing, by what is missing: "config", "metrics",
+    "model", "evaluation", "data".
+    """
+
+    folder: Path
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    evaluation: dict[str, Any] = dataclasses.field(default_factory=dict)
+    progress: dict[str, Any] = dataclasses.field(default_factory=dict)
+    estimator: Any = None
+    rows: np.ndarray | None = None
+    rows_are: str = ""
+    image_shape: tuple[int, ...] | None = None
+    description: str = ""
+    problems: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The folder's own name."""
+        return self.folder.resolve().name
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the configuration says about the data; empty if nothing."""
+        data = self.config.get("data")
+        return data if isinstance(data, dict) else {}
+
+    @property
+    def source(self) -> str | None:
+        """What the data can be loaded by: a name or a path."""
+        found = self.data.get("source") or self.data.get("name")
+        return str(found) if found else None
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The estimator's parameters."""
+        params = self.config.get("params")
+        return params if isinstance(params, dict) else {}
+
+    @property
+    def likelihood(self) -> dict[str, Any] | None:
+        """The two-sided evaluation, if there is one."""
+        result = self.evaluation.get("log_likelihood")
+        return result if isinstance(result, dict) and "estimate" in result else None
+
+
+def read_run(folder: Path, rows: Any = None, image_shape: tuple[int, ...] | None = None) -> Run:
+    """Everything in a run folder; only a folder that is none raises :class:`RunFolderError`."""
+    if not folder.is_dir():
+        raise RunFolderError(
+            f"There is no run folder at {folder}. Check the path, or fit with run_dir (--out) first."
+        )
+    if not any((folder / file).is_file() for file in (CONFIG, METRICS, MODEL)):
+        raise RunFolderError(
+            f"{folder} is not a run folder: it holds none of {CONFIG}, {METRICS} and {MODEL}. "
+            "Name a folder that fit wrote."
+        )
+    run = Run(folder)
+    run.config = _json(
+        run, CONFIG, "config", f"{CONFIG} is missing, so parameters, data and times are not known."
+    )
+    run.evaluation = _json(
+        run, EVALUATION, "evaluation", f"Not evaluated yet. To do it: latentia evaluate {folder}"
+    )
+    _read_history(run)
+    _read_model(run)
+    _read_progress(run)
+    _read_rows(run, rows, image_shape)
+    return run
+
+
+def _json(run: Run, file: str, key: str, missing: str) -> dict[str, Any]:
+    try:
+        value = json.loads((run.folder / file).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        run.problems[key] = missing
+        return {}
+    except (OSError, ValueError) as error:
+        run.problems[key] = f"{file} cannot be read ({error})."
+        return {}
+    if not isinstance(value, dict):
+        run.problems[key] = f"{file} does not hold a JSON object."
+        return {}
+    return value
+
+
+def _read_history(run: Run) -> None:
+    try:
+        lines = (run.folder / METRICS).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        run.problems["metrics"] = f"{METRICS} is missing."
+        return
+    except (OSError, ValueError) as error:
+        run.problems["metrics"] = f"{METRICS} cannot be read ({error})."
+        return
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:  # a run that was killed may leave half a line
+            continue
+        if isinstance(row, dict):
+            run.history.append(row)
+    if not run.history:
+        run.problems["metrics"] = f"{METRICS} holds no rows: training stopped before its first report."
+
+
+def _read_model(run: Run) -> None:
+    path = run.folder / MODEL
+    if not path.is_file():
+        run.problems["model"] = f"{MODEL} is missing: training has not finished, or was stopped."
+        return
+    try:
+        run.estimator = load(path)
+    except Exception as error:  # a report of a broken run is still a report
+        run.problems["model"] = f"{MODEL} cannot be read: {error}"
+        return
+    run.config.setdefault("family", run.estimator.family)
+    run.config.setdefault("params", run.estimator.get_params(deep=False))
+
+
+def _read_progress(run: Run) -> None:
+    """The loop's own bookkeeping (how often it rolled back) is in the checkpoint's description."""
+    if not checkpoint.exists(run.folder):
+        return
+    try:
+        _, description = read_arrays(run.folder / checkpoint.FILE)
+    except FileFormatError:
+        return
+    progress = description.get("progress")
+    run.progress = progress if isinstance(progress, dict) else {}
+
+
+def _read_rows(run: Run, rows: Any, image_shape: tuple[int, ...] | None) -> None:
+    shape = image_shape or run.data.get("image_shape")
+    run.description = str(run.data.get("description") or "")
+    if rows is not None:
+        run.rows, run.rows_are = _some(np.asarray(rows)), "given rows"
+    elif run.source:
+        try:
+            data = datasets.load(run.source, **(run.data.get("options") or {}))
+        except Exception as error:
+            run.problems["data"] = f"The data could not be loaded again: {error}"
+        else:
+            run.rows, run.rows_are = _held_out(data)
+            run.description = run.description or data.description
+            shape = shape or data.image_shape
+    else:
+        run.problems["data"] = f"{CONFIG} does not name the data, so they cannot be loaded again."
+    run.image_shape = tuple(int(side) for side in shape) if shape else None
+    _check_columns(run)
+
+
+def _check_columns(run: Run) -> None:
+    wanted = None if run.estimator is None else run.estimator.n_features_in_
+    if run.rows is not None and wanted is not None and (run.rows.ndim != 2 or run.rows.shape[1] != wanted):
+        run.problems["data"] = f"The data have shape {run.rows.shape}, but the model takes {wanted} features."
+        run.rows = None
+    if run.image_shape is not None and wanted is not None and int(np.prod(run.image_shape)) != wanted:
+        run.image_shape = None
+
+
+def _held_out(data: datasets.Dataset) -> tuple[np.ndarray, str]:
+    if data.X_test is not None:
+        return _some(data.X_test), "held-out rows"
+    return _some(data.X), "training rows"
+
+
+def _some(rows: np.ndarray) -> np.ndarray:
+    """At most ``MOST_ROWS`` of the rows, evenly spaced."""
+    if len(rows) > MOST_ROWS:
+        rows = rows[np.linspace(0, len(rows) - 1, MOST_ROWS).astype(int)]
+    return np.asarray(rows)

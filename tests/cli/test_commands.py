@@ -1,0 +1,264 @@
+"""Every command, end to end, with tiny settings."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import latentia
+from latentia import likelihood
+from latentia.commands import demo, evaluate
+from latentia.commands.demo import free_folder
+from latentia.datasets import available
+from latentia.registry import FAMILIES
+
+from .conftest import TINY, Shell
+
+
+def test_the_guide_shows_every_command_with_an_example(shell: Shell) -> None:
+    guide = shell.ok("--help")
+    assert guide == shell.ok()
+    for name in ("demo", "models", "datasets", "fit", "evaluate", "sample", "encode", "report", "reproduce"):
+        assert f"\n  {name} " in guide
+        assert f"  latentia {name}" in shell.ok(name, "--help")
+    assert "..." not in guide.partition("Commands:")[2]
+
+
+def test_the_guide_is_quick_because_it_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['latentia', '--help']\n"
+        "try:\n    from latentia.cli import main; main()\n"
+        "except SystemExit:\n    heavy = {'jax', 'sklearn', 'matplotlib', 'numpy'} & set(sys.modules)\n"
+        "    print('heavy:', heavy or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.rstrip().endswith("heavy: None")
+
+
+def test_version_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "latentia", "--version"], capture_output=True, text=True, check=True
+    )
+    assert latentia.__version__ in done.stdout
+
+
+def test_models_lists_the_registry(shell: Shell) -> None:
+    entries = shell.json("models")["models"]
+    assert [entry["name"] for entry in entries] == [entry.name for entry in FAMILIES]
+    learning = {entry["name"]: entry["learning"] for entry in entries}
+    assert "pcd" in learning["rbm"]
+    assert learning["gaussian-mixture"] == ["EM"]
+    text = shell.ok("models")
+    assert all(entry.title in text for entry in FAMILIES)
+
+
+def test_datasets_lists_what_load_knows(shell: Shell) -> None:
+    assert [entry["name"] for entry in shell.json("datasets")["datasets"]] == [
+        info.name for info in available()
+    ]
+    assert "digits" in shell.ok("datasets")
+
+
+def test_fit_leaves_a_run_folder_that_says_where_it_came_from(run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    assert config["family"] == "rbm"
+    assert config["params"]["n_components"] == 4
+    assert config["data"]["name"] == "bars"
+    assert config["data"]["options"] == {"n": 200}
+    assert config["data"]["image_shape"] == [4, 4]
+    assert config["data"]["description"]
+    assert config["seconds"] > 0
+    assert config["compile_seconds"] >= 0
+    assert config["environment"]["jax"]
+    assert latentia.load(run / "model.safetensors").n_components == 4
+
+
+@pytest.mark.parametrize("family", [entry.name for entry in FAMILIES])
+def test_every_family_fits_encodes_and_evaluates(shell: Shell, tmp_path: Path, family: str) -> None:
+    data = "bars" if family == "rbm" else "mixtures"
+    words = ["--n-components", "2", "--random-state", "0"]
+    summary = shell.json("fit", family, data, *words, "--out", tmp_path / "run")
+    assert summary["family"] == family
+    assert Path(summary["files"]["model"]).is_file()
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["family"] == family
+    assert config["data"]["name"] == data
+    codes = shell.json("encode", tmp_path / "run", "--out", tmp_path / "codes.npy")
+    assert codes["shape"][1] == 2
+    result = shell.json("evaluate", tmp_path / "run", "--temperatures", 50, "--chains", 8)
+    assert result["log_likelihood"]["lower"] <= result["log_likelihood"]["upper"]
+
+
+def test_fit_on_own_files(shell: Shell, tmp_path: Path, rows: np.ndarray) -> None:
+    np.save(tmp_path / "rows.npy", rows)
+    np.savetxt(tmp_path / "rows.csv", rows, delimiter=",", header="a,b,c,d,e,label", comments="", fmt="%d")
+    text = shell.ok("fit", "rbm", tmp_path / "rows.npy", *TINY, "--out", tmp_path / "a")
+    assert "60 × 6" in text
+    assert str(tmp_path / "a" / "model.safetensors") in text
+    labelled = ["--data-option", "target=label"]
+    summary = shell.json("fit", "rbm", tmp_path / "rows.csv", *labelled, *TINY, "--out", tmp_path / "b")
+    assert summary["n_features"] == 5
+    assert shell.json("evaluate", tmp_path / "b")["n_examples"] == 60
+
+
+def test_fit_draws_a_seed_and_writes_it_down(shell: Shell, tmp_path: Path) -> None:
+    shell.ok("fit", "rbm", "bars", "--n-components", 2, "--n-epochs", 1, "--out", tmp_path / "a")
+    assert isinstance(json.loads((tmp_path / "a" / "config.json").read_text())["params"]["random_state"], int)
+
+
+def test_resume_takes_the_runs_own_parameters_and_changes_nothing_when_finished(
+    shell: Shell, run: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    (copy / "model.safetensors").unlink()  # as if killed before the end
+    assert "has not finished" in shell.refused("evaluate", copy)
+    shell.ok("fit", "rbm", "bars", "--data-option", "n=200", "--out", copy, "--resume")
+    assert (copy / "model.safetensors").is_file()
+    before, after = (latentia.load(folder / "model.safetensors") for folder in (run, copy))
+    np.testing.assert_array_equal(before.model_.weights, after.model_.weights)
+
+
+def test_a_refused_resume_leaves_the_run_as_it_was(shell: Shell, run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    before = (copy / "config.json").read_text()
+    words = ["fit", "rbm", "bars", "--data-option", "n=200", "--n-components", 5, "--out", copy, "--resume"]
+    assert "other parameters" in shell.refused(*words)
+    assert (copy / "config.json").read_text() == before
+    assert "not gaussian-rbm" in shell.refused("fit", "gaussian-rbm", "bars", "--out", copy, "--resume")
+
+
+def test_encode_writes_what_transform_returns(shell: Shell, run: Path, tmp_path: Path) -> None:
+    model = run / "model.safetensors"
+    X = latentia.datasets.load("bars", n=200).X
+    expected = latentia.load(model).transform(X)
+    shell.ok("encode", run, "bars", "--out", tmp_path / "codes.npy")  # with the run's own n=200
+    np.testing.assert_array_equal(np.load(tmp_path / "codes.npy"), expected)
+    shell.ok("encode", run, "--out", tmp_path / "codes.npz")
+    np.testing.assert_array_equal(np.load(tmp_path / "codes.npz")["X"], expected)
+    shell.ok("encode", model, "bars", "--data-option", "n=200", "--out", tmp_path / "codes.csv")
+    with (tmp_path / "codes.csv").open() as file:
+        header, *lines = csv.reader(file)
+    assert len(header) == 4
+    np.testing.assert_allclose(np.array(lines, np.float32), expected, rtol=1e-6)
+
+
+def test_encode_the_test_split_with_labels(shell: Shell, tmp_path: Path) -> None:
+    shell.ok("fit", "rbm", "digits", "--binarize", "sample", *TINY, "--out", tmp_path / "run")
+    assert shell.json("encode", tmp_path / "run", "--split", "test", "--out", tmp_path / "c.npz")[
+        "shape"
+    ] == [360, 4]
+    assert np.load(tmp_path / "c.npz")["y"].shape == (360,)
+    assert shell.json("evaluate", tmp_path / "run")["split"] == "test"
+
+
+def test_sample_to_a_file_and_a_picture(shell: Shell, run: Path, tmp_path: Path) -> None:
+    png = tmp_path / "grid.png"
+    words = ["sample", run, "-n", 9, "--steps", 20, "--seed", 1, "--out", tmp_path / "s.npy", "--png", png]
+    assert shell.json(*words)["shape"] == [9, 16]
+    first = np.load(tmp_path / "s.npy")
+    assert set(np.unique(first)) <= {0.0, 1.0}
+    assert png.read_bytes().startswith(b"\x89PNG")
+    shell.ok(*words)
+    np.testing.assert_array_equal(np.load(tmp_path / "s.npy"), first)
+    shell.ok("sample", run, "--mean", "--steps", 20, "--out", tmp_path / "m.csv")
+    means = np.loadtxt(tmp_path / "m.csv", delimiter=",", skiprows=1)
+    assert means.shape == (64, 16)
+    assert ((means > 0) & (means < 1)).any()
+
+
+def test_sample_keeps_what_is_given(shell: Shell, run: Path, tmp_path: Path) -> None:
+    given = np.zeros((3, 16), np.float32)
+    given[:, :4] = 1
+    mask = np.zeros((1, 16), np.uint8)
+    mask[:, :4] = 1
+    np.save(tmp_path / "mask.npy", mask)
+    np.save(tmp_path / "given.npy", given)
+    words = ["sample", run, "--steps", 5, "--out", tmp_path / "s.npy", "--given"]
+    shell.ok(*words, tmp_path / "given.npy", "--mask", tmp_path / "mask.npy", "-n", 2)
+    filled = np.load(tmp_path / "s.npy")
+    assert filled.shape == (6, 16)
+    assert (filled[:, :4] == 1).all()
+    assert (filled[:, 4:] == 1).any()
+    given[:, 4:] = np.nan
+    np.save(tmp_path / "holes.npy", given)
+    shell.ok(*words, tmp_path / "holes.npy")
+    assert (np.load(tmp_path / "s.npy")[:, :4] == 1).all()
+
+
+def test_evaluate_is_two_sided_and_kept_in_the_run(shell: Shell, run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    exact = shell.json("evaluate", copy)
+    assert exact["log_likelihood"]["stderr"] == 0
+    kept = json.loads((copy / "evaluation.json").read_text())
+    assert kept["log_likelihood"] == exact["log_likelihood"]
+    words = ["--method", "ais", "--temperatures", 200, "--chains", 32]
+    estimated = shell.json("evaluate", copy, "bars", *words)["log_likelihood"]
+    assert estimated["lower"] <= exact["log_likelihood"]["estimate"] <= estimated["upper"]
+    text = shell.ok("evaluate", copy / "model.safetensors", "bars", "--data-option", "n=50")
+    assert "1000 test rows" in text
+    assert "nats" in text
+    assert set(evaluate.METHODS) == set(likelihood.METHODS)
+
+
+def test_report_writes_one_page(shell: Shell, run: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert shell.ok("report", run, "--out", page).strip() == str(page)
+    assert "<html" in page.read_text()
+    assert shell.json("report", run, run, "--out", page) == {"report": str(page)}
+
+
+def test_reproduce_lists_and_runs_recipes(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fake:
+        description = "a fake one"
+
+        def run(self, out: Path, *, cpu: bool, seed: int, quick: bool) -> dict:
+            return {"out": str(out), "cpu": cpu, "seed": seed, "quick": quick, "gap": 0.25}
+
+    monkeypatch.setattr("latentia.recipes.RECIPES", {"fake": Fake()}, raising=False)
+    assert shell.json("reproduce", "--list") == {"recipes": [{"name": "fake", "description": "a fake one"}]}
+    assert "a fake one" in shell.ok("reproduce")
+    result = shell.json("reproduce", "fake", "--out", tmp_path / "r", "--cpu", "--quick", "--seed", 3)
+    assert result == {"out": str(tmp_path / "r"), "cpu": True, "seed": 3, "quick": True, "gap": 0.25}
+    assert "gap: 0.25" in shell.ok("reproduce", "fake", "--out", tmp_path / "r")
+    assert "Did you mean 'fake'" in shell.refused("reproduce", "fakes", "--out", tmp_path / "r")
+    assert "--out" in shell.refused("reproduce", "fake")
+
+
+def test_demo_ends_with_the_path_of_the_report(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = demo.Settings(
+        digits={"n_components": 4, "n_epochs": 1, "binarize": "sample", "random_state": 0},
+        patches={"n_components": 4, "n_epochs": 1, "random_state": 0},
+        patch_size=4,
+        n_patches=300,
+        epsilon=1e-3,
+        likelihood={"n_temperatures": 50, "n_chains": 8},
+    )
+    monkeypatch.setattr(demo, "QUICK", tiny)
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "mine.txt").write_text("kept")
+    lines = shell.ok("demo", "--quick", "--out", tmp_path / "demo").splitlines()
+    assert lines[-1] == str(tmp_path / "demo-2" / "report.html")
+    assert Path(lines[-1]).is_file()
+    assert sum("nats" in line for line in lines) == 2
+    assert shell.json("evaluate", tmp_path / "demo-2" / "patches")["split"] == "test"
+
+
+def test_demo_takes_the_next_free_folder(tmp_path: Path) -> None:
+    for expected in ("demo", "demo-2", "demo-3"):
+        folder = free_folder(tmp_path / "demo")
+        assert folder.name == expected
+        (folder / "something").touch()

@@ -1,0 +1,228 @@
+"""Every mistake gives a short message and the right exit code, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from latentia.commands import fit
+from latentia.core.files import read_arrays
+
+from .conftest import TINY, Shell
+
+
+def short(message: str) -> bool:
+    return len(message.strip().splitlines()) <= 2
+
+
+def test_unknown_names_are_answered_with_near_ones(shell: Shell, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    message = shell.refused("fit", "rmb", "bars", "--out", out)
+    assert "Did you mean 'rbm'" in message
+    assert short(message)
+    assert "Did you mean 'digits'" in shell.refused("fit", "rbm", "digit", "--out", out)
+    assert "--n-components" in shell.refused("fit", "rbm", "bars", "--n-component", 3, "--out", out)
+    assert "'fit'" in shell.refused("fitt")
+    assert "n_patches" in shell.refused("fit", "rbm", "bars", "--data-option", "n_patches=3", "--out", out)
+    assert "KEY=VALUE" in shell.refused("fit", "rbm", "bars", "--data-option", "n", "--out", out)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("--n-components", "0", "at least 1"),
+        ("--n-components", "many", "not a valid integer"),
+        ("--learning-rate", "-1", "learning_rate must be a number"),
+        ("--objective", "pdc", "Did you mean 'pcd'"),
+        ("--visible", "bernouli", "Did you mean 'bernoulli'"),
+        ("--optimizer", "adamm", "adam"),
+    ],
+)
+def test_wrong_parameters(shell: Shell, tmp_path: Path, option: str, value: str, expected: str) -> None:
+    message = shell.refused("fit", "rbm", "bars", option, value, "--out", tmp_path / "run")
+    assert expected in message
+
+
+def test_wrong_data(shell: Shell, tmp_path: Path, rows: np.ndarray) -> None:
+    (tmp_path / "text.csv").write_text("a,b\n1,2\n3,hello\n")
+    np.save(tmp_path / "nan.npy", np.where(rows == 0, np.nan, rows))
+    np.save(tmp_path / "one.npy", rows[:1])
+    (tmp_path / "cut.npy").write_bytes(b"\x93NUMPY\x01")
+    (tmp_path / "data.xyz").write_text("?")
+    for name, expected in [
+        ("missing.npy", "There is no file"),
+        ("text.csv", "not a table of numbers"),
+        ("nan.npy", "nan"),
+        ("one.npy", "sample"),
+        ("cut.npy", "cannot be read"),
+        ("data.xyz", "no supported kind"),
+    ]:
+        message = shell.refused("fit", "rbm", tmp_path / name, *TINY, "--out", tmp_path / "run")
+        assert expected in message, name
+        assert short(message)
+        assert not (tmp_path / "run").exists(), name
+
+
+def test_grey_values_need_a_decision(shell: Shell, tmp_path: Path) -> None:
+    message = shell.refused("fit", "rbm", "digits", *TINY, "--out", tmp_path / "run")
+    assert "binarize" in message
+    assert short(message)
+
+
+def test_output_folders(shell: Shell, run: Path, tmp_path: Path) -> None:
+    message = shell.refused("fit", "rbm", "bars", *TINY, "--out", run)
+    assert "--resume" in message
+    assert short(message)
+    file = tmp_path / "file"
+    file.touch()
+    assert "is a file" in shell.refused("fit", "rbm", "bars", *TINY, "--out", file)
+    message = shell.refused("fit", "rbm", "bars", *TINY, "--out", file / "run")
+    assert str(file) in message
+    assert short(message)
+    assert str(file) in shell.refused("demo", "--quick", "--out", file / "run")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_a_folder_without_permission(shell: Shell, run: Path, tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    locked.chmod(0o500)
+    if os.access(locked, os.W_OK):  # a superuser may write anywhere but here
+        locked = Path("/proc/self/fdinfo")
+    for words in (
+        ["fit", "rbm", "bars", *TINY, "--out", locked / "run"],
+        ["encode", run, "--out", locked / "codes.npy"],
+        ["sample", run, "--steps", 2, "--out", locked / "samples.npy"],
+    ):
+        message = shell.refused(*words)
+        assert str(locked) in message
+        assert short(message)
+
+
+def test_broken_runs_and_models(shell: Shell, run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    model = copy / "model.safetensors"
+    whole = model.read_bytes()
+    model.write_bytes(whole[: len(whole) // 2])
+    for words in (["evaluate", copy], ["encode", model, "bars", "--out", tmp_path / "c.npy"]):
+        message = shell.refused(*words)
+        assert "cut off" in message
+        assert short(message)
+    model.write_bytes(whole)
+    (copy / "config.json").write_text('{"family": ')
+    assert "not JSON" in shell.refused("evaluate", copy)
+    assert "no run folder" in shell.refused("evaluate", tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    assert "no run folder" in shell.refused("sample", tmp_path / "empty", "--out", tmp_path / "s.npy")
+
+
+def test_data_that_do_not_fit_the_model(shell: Shell, run: Path, tmp_path: Path, rows: np.ndarray) -> None:
+    np.save(tmp_path / "narrow.npy", rows)
+    message = shell.refused("encode", run, tmp_path / "narrow.npy", "--out", tmp_path / "c.npy")
+    assert "6 features" in message
+    assert short(message)
+    assert "no test rows" in shell.refused("evaluate", run, tmp_path / "narrow.npy", "--split", "test")
+    alone = tmp_path / "alone.safetensors"
+    shutil.copy(run / "model.safetensors", alone)
+    assert "does not name the data" in shell.refused("evaluate", alone)
+
+
+def test_sampling_mistakes(shell: Shell, run: Path, tmp_path: Path, rows: np.ndarray) -> None:
+    np.save(tmp_path / "given.npy", rows)
+    out = ["--steps", 2, "--out", tmp_path / "s.npy"]
+    assert "16 columns" in shell.refused("sample", run, "--given", tmp_path / "given.npy", *out)
+    assert "--given" in shell.refused("sample", run, "--mask", tmp_path / "given.npy", *out)
+    assert "There is no file" in shell.refused("sample", run, "--given", tmp_path / "none.npy", *out)
+    assert ".npy" in shell.refused("sample", run, "--out", tmp_path / "s.txt")
+    assert "is a folder" in shell.refused("sample", run, "--out", _folder(tmp_path / "f.npy"))
+    alone = tmp_path / "alone.safetensors"
+    shutil.copy(run / "model.safetensors", alone)
+    assert "pictures" in shell.refused("sample", alone, "--png", tmp_path / "s.png", *out)
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def test_report_of_nothing(shell: Shell, tmp_path: Path) -> None:
+    assert short(shell.refused("report", tmp_path / "nowhere"))
+
+
+def test_json_errors_are_json_too(shell: Shell, tmp_path: Path) -> None:
+    for words in (
+        ["fit", "rbm", "missing.npy", "--out", tmp_path / "run", "--json"],
+        ["fit", "rmb", "bars", "--out", tmp_path / "run", "--json"],
+        ["fit", "rbm", "bars", "--n-components", "x", "--out", tmp_path / "run", "--json"],
+    ):
+        result = shell(*words)
+        assert result.exit_code == 2
+        assert json.loads(result.stdout)["error"]
+        assert "rror: " in result.stderr
+
+
+def test_bugs_are_owned_up_to(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("a strange thing\nwith details")
+
+    monkeypatch.setattr(fit, "train", broken)
+    words = ["fit", "rbm", "bars", *TINY, "--out", tmp_path / "run"]
+    message = shell.refused(*words, code=1)
+    assert "Unexpected ValueError: a strange thing\n" in message
+    assert "LATENTIA_DEBUG=1" in message
+    monkeypatch.setenv("LATENTIA_DEBUG", "1")
+    result = shell(*words)
+    assert result.exit_code == 1
+    assert "Traceback" in result.stderr
+
+
+def test_ctrl_c_says_how_to_go_on(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "train", _interrupt)
+    out = tmp_path / "run"
+    message = shell.refused("fit", "rbm", "bars", *TINY, "--out", out, code=130)
+    assert "before anything was saved" in message
+    out.mkdir()
+    (out / "checkpoint.safetensors").touch()
+    message = shell.refused("fit", "rbm", "bars", *TINY, "--out", out, "--resume", code=130)
+    assert f"latentia fit rbm bars {' '.join(TINY)} --out {out} --resume\n" in message
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_a_real_ctrl_c_can_be_resumed(shell: Shell, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ["fit", "rbm", "bars", "--data-option", "n=500", "--n-components", "3", "--n-epochs", "100000"]
+    command = [sys.executable, "-m", "latentia", *words, "--out", str(out)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        metrics = out / "metrics.jsonl"
+        end = time.monotonic() + 60
+        while not (metrics.is_file() and metrics.read_text()) and time.monotonic() < end:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        printed, message = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, message
+    assert "Traceback" not in message
+    assert "--resume" in message
+    assert printed == ""
+    config = json.loads((out / "config.json").read_text())
+    assert config["data"]["name"] == "bars"
+    assert read_arrays(out / "checkpoint.safetensors")[1]["progress"]["step"] > 0
+    assert "other parameters" in shell.refused(*words[:-1], "100001", "--out", out, "--resume")
