@@ -18,7 +18,7 @@ from latentia.core.errors import CapabilityError, ParameterError
 from latentia.core.model import FreeEnergy
 from latentia.core.space import Space
 from latentia.likelihood import enumeration
-from latentia.likelihood.precision import double
+from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.models.rbm import RBMModel
 
 DISCRETE = [
@@ -142,9 +142,9 @@ def test_pytree_spaces():
     model = coupled()
     x, z = space.enumerate_states(model.x_space), space.enumerate_states(model.z_space)
     with double():
-        brute = logsumexp(-joint_energies(jax.tree.map(lambda a: a.astype(jnp.float64), model), x, z))
+        brute = logsumexp(-joint_energies(to_double(model), batch_to_double(x), batch_to_double(z)))
     result = enumeration.log_z(model)
-    np.testing.assert_allclose(result.estimate, brute, rtol=1e-6)
+    np.testing.assert_allclose(result.estimate, brute, rtol=1e-12)
     assert result.details == {**result.details, "states": 72, "side": "visible"}
 
 

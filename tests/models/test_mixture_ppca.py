@@ -294,7 +294,7 @@ def test_ppca_posterior_matches_gaussian_conditioning(x64):
 
 @eqx.filter_jit
 def closed_form(model, x, weights=None):
-    return model.fit_closed_form(x, weights)
+    return model.fit_closed_form(x, jnp.ones(x.shape[0], x.dtype) if weights is None else weights)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -363,6 +363,22 @@ def test_ppca_em_step_is_tipping_and_bishops(x64):
     np.testing.assert_allclose(stepped.weights, new, atol=1e-10)
     assert float(stepped.variance()) == pytest.approx(np.trace(s - s @ w @ inverse @ new.T) / 5, rel=1e-10)
     np.testing.assert_allclose(stepped.mean, x.mean(0), atol=1e-10)
+
+
+def test_ppca_m_step_maximises_the_expected_likelihood(x64):
+    model, x = ppca(D), jnp.asarray(data())  # its mean is not the data's
+    posterior = jax.vmap(model.posterior)(x)
+    weights = jnp.asarray(np.random.default_rng(2).gamma(2.0, size=200))
+
+    def expected_energy(m, x, q):  # of a Gaussian q: exact, since the energy is quadratic in z
+        curvature = jax.hessian(lambda z: m.energy(x, z))(q.location)
+        return m.energy(x, q.location) + 0.5 * jnp.trace(curvature @ q.covariance)
+
+    def loss(m):
+        return jnp.mean(weights * jax.vmap(lambda x, q: expected_energy(m, x, q))(x, posterior))
+
+    gradient = jax.jit(jax.grad(loss))(model.m_step(x, posterior, weights))
+    assert max(float(jnp.max(jnp.abs(g))) for g in jax.tree.leaves(gradient)) < 1e-10
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -208,6 +208,15 @@ def test_several_runs_are_compared(fitted_run, table_run, tmp_path):
 def test_likelihoods_of_the_same_data_share_a_picture(fitted_run, tmp_path):
     page = Page(build_report([fitted_run, fitted_run], out=tmp_path / "both.html"))
     assert len(page.drawings["comparison"]) == 1
+    assert "cannot be compared" not in page.text["comparison"]
+
+
+def test_likelihoods_of_other_binarisations_are_not_compared(fitted_run, run, add, tmp_path):
+    params = json.loads((run / "config.json").read_text())["params"]
+    add(run / "config.json", params=params | {"binarize": "threshold"})
+    page = Page(build_report([fitted_run, run], out=tmp_path / "both.html"))
+    assert "comparison" not in page.drawings
+    assert "cannot be compared" in page.text["comparison"]
 
 
 def test_rows_that_are_no_pictures(table_run, tmp_path):

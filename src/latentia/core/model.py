@@ -22,6 +22,7 @@ capability             implement                        get
 ``Constrained``        ``project``                      a projection after every learning step
 ``Bounded``            ``margin``                       a refusal when the energy stops being normalisable
 ``MStep``              ``m_step``                       EM
+``ClosedForm``         ``fit_closed_form``              maximum likelihood in one step
 ``Initialised``        ``initialise``                   a start from the data's statistics
 ====================== ================================ ==============================================
 """
@@ -189,6 +190,14 @@ class MStep(ExactPosterior):
     @abc.abstractmethod
     def m_step(self, x: Any, posterior: AbstractPosterior, weights: Float[Array, " n"]) -> Self:
         """argmax_θ Σ_n w_n E_{q_n}[log p(x_n, z)]; arguments carry a leading batch axis."""
+
+
+class ClosedForm(AbstractModel):
+    """The maximum-likelihood parameters are known in closed form."""
+
+    @abc.abstractmethod
+    def fit_closed_form(self, x: Any, weights: Float[Array, " n"]) -> Self:
+        """argmax_θ Σ_n w_n log p(x_n); arguments carry a leading batch axis."""
 
 
 class Initialised(AbstractModel):

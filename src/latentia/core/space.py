@@ -105,7 +105,8 @@ class Space:
         """Data matrix ``(n, n_columns)`` → values ``(n, *shape)``; works on NumPy and JAX arrays."""
         if self.domain == "categorical":
             xp = np if isinstance(X, np.ndarray) else jax.numpy
-            return (X[..., None] == xp.arange(self.shape[1])).astype(np.float32)
+            states = xp.arange(self.shape[1], dtype=X.dtype).reshape((1,) * X.ndim + (-1,))
+            return (X[..., None] == states).astype(np.float32)
         return X.reshape(X.shape[0], *self.shape)
 
     def decode(self, value: Any) -> Any:

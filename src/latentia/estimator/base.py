@@ -118,7 +118,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         model = self.build(self.blueprint_, seed=seed)
         if isinstance(model, Initialised):
             x = model.x_space.encode(training.some_rows(rows, seed))
-            model = model.initialise(jnp.asarray(x), key=jax.random.key(seed))
+            model = _initialise(model, jnp.asarray(x), jax.random.key(seed))
         return model, rows
 
     def _train(self, model: Any, rows: np.ndarray, seed: int, plan: training.Plan, sample_weight: Any, state: Any) -> None:
@@ -294,6 +294,11 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         tags.target_tags.required = False
         tags.non_deterministic = False
         return tags
+
+
+@eqx.filter_jit
+def _initialise(model: Any, x: Any, key: Any) -> Any:
+    return model.initialise(x, key=key)
 
 
 def _code(model: Any, x: Any) -> Any:

@@ -19,6 +19,8 @@ from latentia.ops.arrays import all_finite, largest
 
 _CACHE: OrderedDict[Any, Any] = OrderedDict()
 _CACHE_SIZE = 64
+#: Parameters and states with fewer numbers than this make small steps.
+SMALL = 2_000_000
 
 
 class AbstractPrepare(eqx.Module):
@@ -53,7 +55,7 @@ def _chunk(inputs: Inputs, carry: Carry) -> tuple[Carry, dict]:
     arrays, static = eqx.partition(carry, eqx.is_array)
     streamed = inputs.rows is None
     steps = inputs.data if streamed else inputs.rows
-    period = inputs.period
+    period, unroll = inputs.period, _unroll(arrays)
 
     def step(arrays: Any, each: Any, since: int) -> tuple[Any, Any]:
         picked, weights, keys = each
@@ -67,7 +69,7 @@ def _chunk(inputs: Inputs, carry: Carry) -> tuple[Carry, dict]:
 
     def group(arrays: Any, each: Any) -> tuple[Any, Any]:
         light, last = jax.tree.map(lambda a: a[:-1], each), jax.tree.map(lambda a: a[-1], each)
-        arrays, _ = jax.lax.scan(functools.partial(step, since=0), arrays, light, unroll=_unroll())
+        arrays, _ = jax.lax.scan(functools.partial(step, since=0), arrays, light, unroll=unroll)
         return step(arrays, last, since=period)
 
     keys = jax.random.split(inputs.key, (steps.shape[0], 2))
@@ -79,9 +81,14 @@ def _chunk(inputs: Inputs, carry: Carry) -> tuple[Carry, dict]:
     return carry, {"metrics": summary, "finite": all_finite((carry, summary)), "largest": largest(carry.model)}
 
 
-def _unroll() -> int:
-    """How many light steps make one body: on a GPU small steps are a matter of launches, which this saves."""
-    return 1 if jax.default_backend() == "cpu" else 4
+def _unroll(arrays: Any) -> int:
+    """How many light steps make one body.
+
+    On a GPU a small step is a matter of launches, which a longer body saves; elsewhere it only takes longer to
+    compile.
+    """
+    small = sum(leaf.size for leaf in jax.tree.leaves(arrays)) < SMALL
+    return 4 if small and jax.default_backend() != "cpu" else 1
 
 
 def _placed(carry: Carry) -> Any:

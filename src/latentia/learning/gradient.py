@@ -26,7 +26,7 @@ class GradientState(eqx.Module):
     objective: Any
     optimizer: Any
     average: Any
-    step: Float[Array, ""]
+    step: Float[Array, ""]  # as of the last full step: schedules need not know better
     slowdown: Float[Array, ""]
 
 
@@ -82,7 +82,7 @@ class GradientLearner(AbstractLearner):
         if isinstance(updated, Constrained):
             updated = updated.project()
         average = self._average(state, updated, since) if since else state.average
-        state = GradientState(objective_state, optimizer_state, average, state.step + 1, state.slowdown)
+        state = GradientState(objective_state, optimizer_state, average, state.step + since, state.slowdown)
         return updated, state, {**metrics, "gradient_norm": optax.tree.norm(grads)}
 
     def _average(self, state: GradientState, model: Any, since: int) -> Any:

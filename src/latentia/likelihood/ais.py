@@ -30,7 +30,7 @@ from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.likelihood.result import LogZ
 
 #: The interval reaches this many standard errors beyond the forward and the reverse estimate.
-N_STDERR = 3.0
+N_STDERR = 2.0
 _WIDE = 1.0  # nats
 _LOW_SWAP_RATE = 0.05
 _HIGH_BETA = 0.5

@@ -13,14 +13,17 @@ Vassilvitskii (2007).
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from latentia.core.errors import DataError
 from latentia.core.model import (
     Conditionals,
     Decodes,
@@ -33,6 +36,9 @@ from latentia.core.model import (
 )
 from latentia.core.parameters import bias, scale
 from latentia.core.space import Space
+from latentia.estimator import checks
+from latentia.estimator.batch import BATCH_CHECKS, BatchEstimator
+from latentia.learning.em import EM
 from latentia.ops import gaussian
 from latentia.ops.arrays import keep
 from latentia.units import Categorical, Factorial
@@ -246,3 +252,104 @@ def spread_rows(
 
     start = jnp.full(x.shape[0], jnp.inf, x.dtype)
     return jax.lax.scan(pick, start, jax.random.split(key, k))[1]
+
+
+class GaussianMixture(BatchEstimator):
+    """Mixture of Gaussians, fitted by EM.
+
+    Args:
+        n_components: number of Gaussians.
+        covariance_type: "full", "tied", "diag" or "spherical".
+        reg_covar: added to the diagonal of every covariance.
+        n_epochs: most EM steps.
+        tol: least gain of the mean log-likelihood a step; a smaller one ends the fit.
+        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
+        resume: go on from the folder's checkpoint.
+        callbacks: functions called with a ``latentia.learning.fit.Event`` after every step; True stops.
+        random_state: seed of the start.
+        verbose: 1 shows a progress bar.
+
+    Example:
+        >>> import numpy as np
+        >>> from latentia import GaussianMixture
+        >>> X = np.random.default_rng(0).normal(size=(100, 2)) + np.repeat([[0, 0], [9, 9]], 50, axis=0)
+        >>> mixture = GaussianMixture(n_components=2, random_state=0).fit(X)
+        >>> len(set(mixture.predict(X)))
+        2
+    """
+
+    family = "gaussian-mixture"
+    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
+        **BATCH_CHECKS,
+        "covariance_type": checks.one_of(*get_args(CovarianceType)),
+        "reg_covar": checks.number(0),
+    }
+
+    def __init__(
+        self,
+        n_components: int = 8,
+        *,
+        covariance_type: CovarianceType = "full",
+        reg_covar: float = 1e-6,
+        n_epochs: int = 200,
+        tol: float = 1e-4,
+        run_dir: Any = None,
+        resume: bool = False,
+        callbacks: Any = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.reg_covar = reg_covar
+        self.n_epochs = n_epochs
+        self.tol = tol
+        self.run_dir = run_dir
+        self.resume = resume
+        self.callbacks = callbacks
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> MixtureModel:
+        """A mixture with the right shapes; :meth:`MixtureModel.initialise` places it."""
+        return MixtureModel.make(
+            blueprint["n_features"],
+            self.n_components,
+            key=jax.random.key(seed),
+            covariance_type=self.covariance_type,
+            reg_covar=self.reg_covar,
+        )
+
+    def _learner(self, plan: Any) -> EM:
+        del plan
+        return EM()
+
+    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
+        if X.shape[0] < self.n_components:
+            raise DataError(
+                f"A mixture of n_components={self.n_components} needs at least as many rows, got n_samples={X.shape[0]}."
+            )
+        return super()._blueprint(X)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probability of every component for every row."""
+        return self.transform(X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable component of every row."""
+        return self.transform(X).argmax(axis=1)
+
+    @property
+    def weights_(self) -> np.ndarray:
+        """π."""
+        return np.exp(np.asarray(self.model_.log_priors()))
+
+    @property
+    def means_(self) -> np.ndarray:
+        """μ, one row per component."""
+        return np.asarray(self.model_.means)
+
+    @property
+    def covariances_(self) -> np.ndarray:
+        """Σ, in the layout of the covariance type."""
+        return np.asarray(self.model_.covariances())

@@ -11,15 +11,20 @@ and eigenvalues Λ of the data's covariance: W = U_K (Λ_K − σ²I)^½ and σ�
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from latentia.core.algorithms import AbstractLearner
+from latentia.core.errors import ParameterError
 from latentia.core.model import (
     AbstractPosterior,
+    ClosedForm,
     Conditionals,
     Decodes,
     ExactSampler,
@@ -31,6 +36,10 @@ from latentia.core.model import (
 )
 from latentia.core.parameters import bias, scale, weight
 from latentia.core.space import Space
+from latentia.estimator import checks
+from latentia.estimator.batch import BATCH_CHECKS, BatchEstimator
+from latentia.learning.closed_form import ClosedFormML
+from latentia.learning.em import EM
 from latentia.ops import gaussian
 from latentia.ops.arrays import keep
 
@@ -63,7 +72,7 @@ class GaussianPosterior(AbstractPosterior):
         return jnp.sum(0.5 * (1 + gaussian.LOG_2PI) - jnp.log(jnp.diagonal(self.factor)))
 
 
-class PPCAModel(Normalised, LatentFreeEnergy, MStep, ExactSampler, Decodes, Conditionals, Initialised):
+class PPCAModel(Normalised, LatentFreeEnergy, MStep, ClosedForm, ExactSampler, Decodes, Conditionals, Initialised):
     """E(x, z) = ½‖z‖² + ‖x − Wz − μ‖²/2σ² + ½ D log σ² + ½ (D + K) log 2π."""
 
     weights: Float[Array, "d k"] = weight()
@@ -148,7 +157,7 @@ class PPCAModel(Normalised, LatentFreeEnergy, MStep, ExactSampler, Decodes, Cond
         floor = _variance_floor(share @ x_tilde**2)
         return type(self)(loadings, x_mean - loadings @ z_mean, jnp.log(jnp.maximum(variance, floor)))
 
-    def fit_closed_form(self, x: Float[Array, "n d"], weights: Float[Array, " n"] | None = None) -> Self:
+    def fit_closed_form(self, x: Float[Array, "n d"], weights: Float[Array, " n"]) -> Self:
         """The maximum of the weighted likelihood: W = U_K (Λ_K − σ²I)^½, σ² the mean of the other Λ.
 
         Columns of W come in falling order of variance, each with its largest entry positive. Where no
@@ -156,7 +165,7 @@ class PPCAModel(Normalised, LatentFreeEnergy, MStep, ExactSampler, Decodes, Cond
         rounding error.
         """
         n, d = x.shape
-        share = _shares(jnp.ones(n, x.dtype) if weights is None else weights)
+        share = _shares(weights)
         mean = share @ x
         tilde = (x - mean[None, :]) * jnp.sqrt(share)[:, None]
         if n < d:  # the covariance has rank n at most: never form it
@@ -192,3 +201,89 @@ def _variance_floor(variances: Float[Array, " d"]) -> Scalar:
     """The smallest σ² that arithmetic tells from 0: 10 ε of the mean variance (of 1, if nothing varies)."""
     total = jnp.mean(variances)
     return 10 * float(jnp.finfo(variances.dtype).eps) * jnp.where(total > 0, total, 1.0)
+
+
+class PPCA(BatchEstimator):
+    """Probabilistic principal component analysis.
+
+    Args:
+        n_components: number of latent dimensions.
+        solver: "closed_form" (exact, by an eigendecomposition) or "em".
+        n_epochs: most EM steps.
+        tol: least gain of the mean log-likelihood a step; a smaller one ends EM.
+        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
+        resume: go on from the folder's checkpoint.
+        callbacks: functions called with a ``latentia.learning.fit.Event`` after every step; True stops.
+        random_state: seed of EM's start.
+        verbose: 1 shows a progress bar.
+
+    Example:
+        >>> import numpy as np
+        >>> from latentia import PPCA
+        >>> X = np.random.default_rng(0).normal(size=(50, 4))
+        >>> PPCA(n_components=2).fit(X).transform(X).shape
+        (50, 2)
+
+    Reference:
+        Tipping and Bishop (1999).
+    """
+
+    family = "ppca"
+    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
+        **BATCH_CHECKS,
+        "solver": checks.one_of("closed_form", "em"),
+    }
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        solver: str = "closed_form",
+        n_epochs: int = 500,
+        tol: float = 1e-6,
+        run_dir: Any = None,
+        resume: bool = False,
+        callbacks: Any = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.n_components = n_components
+        self.solver = solver
+        self.n_epochs = n_epochs
+        self.tol = tol
+        self.run_dir = run_dir
+        self.resume = resume
+        self.callbacks = callbacks
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> PPCAModel:
+        """A model with the right shapes at a random start."""
+        return PPCAModel.make(blueprint["n_features"], self.n_components, key=jax.random.key(seed))
+
+    def _steps(self) -> int:
+        return 1 if self.solver == "closed_form" else self.n_epochs
+
+    def _learner(self, plan: Any) -> AbstractLearner:
+        del plan
+        return ClosedFormML() if self.solver == "closed_form" else EM()
+
+    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
+        if self.n_components > X.shape[1]:
+            raise ParameterError(f"n_components={self.n_components} is more than the {X.shape[1]} features of the data.")
+        return super()._blueprint(X)
+
+    @property
+    def components_(self) -> np.ndarray:
+        """W, one row per latent dimension."""
+        return np.asarray(self.model_.weights).T
+
+    @property
+    def mean_(self) -> np.ndarray:
+        """The mean of x."""
+        return np.asarray(self.model_.mean)
+
+    @property
+    def noise_variance_(self) -> float:
+        """σ²."""
+        return float(self.model_.variance())

@@ -57,7 +57,7 @@ def render(runs: list[Run], title: str | None = None) -> str:
     """The page as text."""
     environment = Environment(
         loader=PackageLoader("latentia.report", "templates"),
-        autoescape=False,
+        autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -141,12 +141,19 @@ def _comparison(runs: list[Run]) -> dict[str, Any] | None:
             }
         )
     evaluated = [run for run in runs if run.likelihood is not None]
-    kinds = {(str(run.data.get("name")), str(run.data.get("options")), run.description) for run in evaluated}
+    kinds = {_measured_on(run) for run in evaluated}
     picture = None
     if len(evaluated) > 1 and len(kinds) == 1:
         figure = plots.likelihood([run.likelihood for run in evaluated], [run.name for run in evaluated])
         picture = Markup(theme.svg(figure, "Likelihood intervals of the runs", "r0"))
     return {"lines": lines, "picture": picture, "mixed": len(kinds) > 1}
+
+
+def _measured_on(run: Run) -> tuple[str, ...]:
+    """What two likelihoods must share to be comparable: data, binarisation, and probability or density."""
+    domain = "" if run.estimator is None else run.estimator.model_.x_space.domain
+    facts_about = (run.source, run.data.get("options"), run.params.get("binarize"), domain)
+    return tuple(str(fact) for fact in facts_about)
 
 
 def _target(folders: list[Path], out: str | Path | None) -> Path:

@@ -106,7 +106,7 @@ def likelihood(results: Any, names: Sequence[str] = ()) -> Figure:
     """
     results = results if isinstance(results, list | tuple) else [results]
     ends = [interval_ends(result) for result in results]
-    figure = _figure(440 + 120 * bool(names), 76 + 34 * len(ends))
+    figure = _figure(340 + 60 * bool(names), 76 + 34 * len(ends))
     axes = dress(figure.add_subplot(), x="mean log-likelihood per example, in nats", grid="x")
     finite = [value for three in ends for value in three if math.isfinite(value)]
     if not finite:
@@ -181,7 +181,7 @@ def matrix(
 ) -> Figure:
     """Rows of numbers that are no pictures, as a heat map with a colour bar."""
     rows = np.asarray(rows, float)[:n]
-    figure = _figure(640, float(np.clip(70 + 14 * len(rows), 150, 460)))
+    figure = _figure(480, float(np.clip(70 + 14 * len(rows), 150, 460)))
     axes = dress(figure.add_subplot(), x="feature", y=y, grid="")
     largest = float(np.nanmax(np.abs(rows))) or 1.0
     low, high = (-largest, largest) if signed else (None, None)
@@ -203,7 +203,7 @@ def matrix(
 def scatter(groups: Mapping[str, np.ndarray], *, columns: Sequence[str] = ()) -> Figure:
     """Points in the plane, one colour and one marker per group."""
     names = list(columns)[:2] or ["feature 0", "feature 1"]
-    figure = _figure(480, 380)
+    figure = _figure(400, 320)
     axes = dress(figure.add_subplot(), x=names[0], y=names[1], grid="both")
     for (name, points), colour, marker in zip(groups.items(), SERIES, "o^sD", strict=False):
         style = {"s": 14, "alpha": 0.55, "linewidths": 0, "color": colour, "marker": marker}

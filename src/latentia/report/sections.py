@@ -151,7 +151,7 @@ class Gallery:
         strength = np.linalg.norm(filters, axis=1)
         by_use = picks and self.codes is not None
         order = np.argsort(
-            -(self.codes.mean(axis=0) if by_use and self.codes is not None else -strength), kind="stable"
+            -(self.codes.mean(axis=0) if by_use and self.codes is not None else strength), kind="stable"
         )
         shown = filters[order][:MOST_FILTERS]
         section.title = "Means" if picks else "Filters"

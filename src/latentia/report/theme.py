@@ -63,7 +63,7 @@ def svg(figure: Figure, alt: str, prefix: str) -> str:
     text = re.sub(r'\s(xmlns(:\w+)?|version)="[^"]*"', "", text)  # HTML needs no namespaces
     text = re.sub(r"font-family:[^;\"]*;?", "", text)
     text = re.sub(r"(font: [^;\"]*?px)[^;\"]*", r"\1 sans-serif", text)  # the page's own font: see report.css
-    text = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>", text)
+    text = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{prefix}-", text)
     for colour, variable in _VARIABLES.items():
         text = text.replace(colour, variable)
     return text.replace("<svg", f'<svg role="img" aria-label="{_attribute(alt)}"', 1)

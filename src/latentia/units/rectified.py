@@ -91,7 +91,7 @@ class Rectified(AbstractUnits):
 
     def fitted(self, x: Float[Array, "batch n"]) -> Self:
         """m = 0 and σ = root mean square of x̂: the half-normal with the batch's second moment."""
-        size = jnp.sqrt(jnp.mean((x / self.data_scale) ** 2, axis=0))
+        size = jnp.sqrt(jnp.mean((x / self.data_scale[None, :]) ** 2, axis=0))
         log_sigma = jnp.log(jnp.maximum(size, MIN_SIGMA))
         return eqx.tree_at(lambda u: (u.location, u.log_sigma), self, (jnp.zeros_like(size), log_sigma))
 
