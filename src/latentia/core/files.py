@@ -61,7 +61,7 @@ def write_arrays(path: Path | str, arrays: Mapping[str, Any], description: Mappi
     """Write named arrays and a JSON-able description to ``path`` atomically."""
     from safetensors.numpy import save
 
-    contiguous = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
+    contiguous = {name: np.asarray(value, order="C") for name, value in arrays.items()}
     text = json.dumps(description, sort_keys=True)
     metadata = {_DESCRIPTION: text, _DIGEST: _digest(contiguous, text), _VERSION: str(FORMAT_VERSION)}
     write_atomically(Path(path), save(contiguous, metadata))

@@ -98,7 +98,7 @@ class Space:
         row, column = np.argwhere(bad)[0][:2]
         return (
             f"{int(bad.sum())} of {X.size} values are not {wanted}; the first is "
-            f"{X[row, column]!r} in row {row}, column {column}."
+            f"{float(X[row, column]):g} in row {row}, column {column}."
         )
 
     def encode(self, X: Any) -> Any:

@@ -19,6 +19,7 @@ from latentia.core.errors import DataError, RunFolderError
 from latentia.core.files import write_json
 from latentia.core.space import Space
 from latentia.estimator import saving
+from latentia.learning import checkpoint
 from latentia.learning import fit as loop
 from latentia.learning.batches import is_mapped, read_rows
 from latentia.learning.compiled import AbstractPrepare
@@ -170,6 +171,8 @@ def _open_folder(folder: Path, resume: bool, estimator: Any, rows: Any) -> None:
             f"The run folder {folder} exists already and is not empty. Choose another one, or pass resume=True "
             "(--resume) to go on with the run in it."
         )
+    if resume and checkpoint.exists(folder):
+        return  # the run's own description stays
     config = {
         "family": estimator.family,
         "params": saving.plain_parameters(estimator),

@@ -160,7 +160,7 @@ class _Run:
     def _start(self, model: Any, state: Any) -> None:
         if state is None:
             init_key, prepare_key = jax.random.split(jax.random.fold_in(self.key, 0))
-            x = self.prepare(jnp.asarray(self.batches.sample(max(self.settings.batch_size, 1024))), key=prepare_key)
+            x = self.prepare(jnp.asarray(self.batches.sample(self.settings.batch_size)), key=prepare_key)
             state = _init(self.learner, model, x, init_key)
         self.limit = EXPLOSION * max(1.0, float(largest(model)))
         self.carry = _spread(_copy(Carry(model, state)), self.mesh)
@@ -259,6 +259,8 @@ class _Run:
         now = time.monotonic()
         if self.settings.folder is None or (not force and now - self._saved_at < self.settings.checkpoint_seconds):
             return
+        if any(leaf.is_deleted() for leaf in jax.tree.leaves(self.carry)):
+            self.carry = self._good  # interrupted inside a chunk, which had consumed its carry
         names = ("step", "rollbacks", "waited", "best_score", "stopped", "seconds", "history")
         progress = {name: getattr(self, name) for name in names}
         checkpoint.save(self.settings.folder, (self.carry, self.best), progress, self.settings.fingerprint)

@@ -50,7 +50,7 @@ def log_z(
 ) -> LogZ:
     """log Z by forward and reverse annealed importance sampling.
 
-    The interval is [forward − 3 standard errors, reverse + 3 standard errors], or the union of both error
+    The interval is [forward − c·stderr, reverse + c·stderr] with c = ``N_STDERR``, or the union of both error
     bars where noise makes them cross; the estimate is Bennett's, moved into the interval if need be. The
     standard error is Bennett's own, or half the gap between the two sides where noise does not explain it or
     their works do not overlap.
