@@ -1,7 +1,7 @@
 """The base class of all estimators.
 
 A family implements ``build`` (a fresh model from a blueprint), ``_learner`` (how it learns) and, where its data
-are special, ``_blueprint`` and ``_rows``. It gets ``fit``, ``partial_fit``, ``transform``, ``inverse_transform``,
+are special, ``_blueprint`` and ``_rows``. It gets ``fit``, ``transform``, ``inverse_transform``,
 ``reconstruct``, ``sample``, ``free_energy``, ``score_samples``, ``score``, ``log_likelihood``, ``save`` and
 ``latentia.load``, each of them as far as its model's capabilities allow.
 """
@@ -95,20 +95,6 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         model, rows = self._begin(self._validate(X, reset=True), seed)
         self._train(model, rows, seed, self._plan(rows.shape[0]), sample_weight, state=None)
-        return self
-
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """One pass over more rows, going on from the model so far, at a constant learning rate."""
-        del y
-        checks.check_parameters(self, self.parameter_checks)
-        if "model_" in self.__dict__:
-            model, rows = self.model_, self._rows(self._validate(X, reset=False), purpose="training")
-            self._passes += 1
-        else:
-            self._passes = int(check_random_state(self.random_state).randint(2**31 - 1))
-            model, rows = self._begin(self._validate(X, reset=True), self._passes)
-        plan = self._plan(rows.shape[0]).one_pass(rows.shape[0])
-        self._train(model, rows, self._passes, plan, sample_weight, state=self.__dict__.get("_state"))
         return self
 
     def _begin(self, X: np.ndarray, seed: int) -> tuple[Any, np.ndarray]:
@@ -292,7 +278,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = False
-        tags.non_deterministic = False
+        tags.transformer_tags.preserves_dtype = []  # codes are float32, whatever the data
         return tags
 
 

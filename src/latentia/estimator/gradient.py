@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import optax
+from sklearn.utils import check_random_state
 
 from latentia.core.algorithms import AbstractLearner
 from latentia.estimator import checks
@@ -68,6 +69,21 @@ class GradientEstimator(LatentEstimator):
     run_dir: Any
     resume: bool
     callbacks: Any
+    random_state: Any
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """One pass over more rows, going on from the model so far, at a constant learning rate."""
+        del y
+        checks.check_parameters(self, self.parameter_checks)
+        seed = self.__dict__.get("_next_seed") or int(check_random_state(self.random_state).randint(2**31 - 1))
+        if "model_" in self.__dict__:
+            model, rows = self.model_, self._rows(self._validate(X, reset=False), purpose="training")
+        else:
+            model, rows = self._begin(self._validate(X, reset=True), seed)
+        plan = self._plan(rows.shape[0]).one_pass(rows.shape[0])
+        self._train(model, rows, seed, plan, sample_weight, state=self.__dict__.get("_state"))
+        self._next_seed = seed + 1  # the next pass meets other random numbers
+        return self
 
     def _plan(self, n_rows: int) -> Plan:
         held_out = self.validation_fraction if self.early_stopping else 0.0

@@ -92,7 +92,8 @@ class Optimizer(eqx.Module):
         """(model, state) after one step; ``slowdown`` multiplies every change."""
         chosen = trainable(model)
         params, rest = eqx.partition(model, chosen)
-        directions, state = self._transform().update(grads, state, params)
+        with jax.numpy_dtype_promotion("standard"):  # Optax mixes integer counts and rates
+            directions, state = self._transform().update(grads, state, params)
         named = isinstance(self.direction, str)
         factor = -slowdown * self.rate(step) if named else slowdown
 

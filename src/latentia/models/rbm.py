@@ -253,7 +253,7 @@ class RBM(GradientEstimator):
         n_replicas: int = 10,
         n_epochs: int = 20,
         batch_size: int = 100,
-        learning_rate: float = 0.05,
+        learning_rate: float = 0.1,
         schedule: str = "linear",
         optimizer: Any = "sgd",
         momentum: float = 0.0,

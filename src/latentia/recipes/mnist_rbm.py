@@ -24,7 +24,7 @@ _QUICK = {
 _SMALL = {
     "full": {
         "fit": {**_COMMON, "n_components": 500, "k": 3, "n_chains": 2000, "batch_size": 200, "n_epochs": 720, "learning_rate": 0.5},
-        "likelihood": {"n_temperatures": 24_000, "n_chains": 1024, "n_replicas": 20},
+        "likelihood": {"n_temperatures": 16_000, "n_chains": 1024},
     },
     "cpu": {
         "fit": {**_COMMON, "n_components": 500, "k": 1, "n_chains": 200, "batch_size": 200, "n_epochs": 60, "learning_rate": 0.2},
@@ -35,7 +35,7 @@ _SMALL = {
 _LARGE = {
     "full": {
         "fit": {**_COMMON, "n_components": 2000, "k": 3, "n_chains": 2000, "batch_size": 200, "n_epochs": 700, "learning_rate": 0.4},
-        "likelihood": {"n_temperatures": 24_000, "n_chains": 512, "n_replicas": 20},
+        "likelihood": {"n_temperatures": 24_000, "n_chains": 512},
     },
     "cpu": {
         "fit": {**_COMMON, "n_components": 1000, "k": 1, "n_chains": 200, "batch_size": 200, "n_epochs": 60, "learning_rate": 0.2},

@@ -1,0 +1,54 @@
+# Everything runs in .venv, which is made on the first call. A stamp per set of extras records what is
+# installed, so that a second call starts at once; touching pyproject.toml installs anew.
+#
+#   make PYTHON=python3.12 test      chooses the interpreter
+#   make PYTEST_ARGS="-k ais" test   passes arguments on to pytest
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint docs clean
+
+help:  ## Show this list
+	@echo "Usage: make TARGET [PYTHON=python3]"
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed  ## Install, train two models on bundled data, print the path of the report
+	@$(BIN)/latentia demo
+
+test: $(VENV)/.installed-test  ## Run all tests on two processes
+	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed-test  ## Check style, format and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright src
+
+docs: $(VENV)/.installed-docs  ## Build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+clean:  ## Remove the environment and everything generated, except runs/
+	rm -rf $(VENV) build dist site docs/families .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Latentia needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." >&2; \
+	  echo "Name a newer one, for instance: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "'$(PYTHON) -m venv' failed: is the system's package for venv installed (python3-venv)?" >&2; exit 1; }
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	@echo "Installing Latentia into $(VENV) (once)"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-%: pyproject.toml | $(BIN)/python
+	@echo "Installing Latentia with the extra '$*' into $(VENV) (once)"
+	@$(PIP) --editable '.[$*]'
+	@touch $@ $(VENV)/.installed

@@ -1,0 +1,345 @@
+"""Oracles that know nothing of a model but its energy and its spaces.
+
+Discrete variables are enumerated; continuous ones are integrated on a product grid: the trapezoid rule on the
+real line (which converges exponentially for smooth densities that vanish at both ends) and Gauss–Legendre on
+the half-line. Draws from the model say *where* the grid must lie, nothing more. All of it in float64, so that
+identities hold to about 1e-7 and no tolerance hides a dropped term.
+
+The same nodes, drawn in proportion to exp(−F) times their weights, are exact starting points for one sweep: a
+kernel that is smooth in its start cannot tell them from draws of p.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+from scipy.special import logsumexp
+
+from latentia.core import parameters
+from latentia.core.model import Bounded, Conditionals, Constrained, ExactPosterior, ExactSampler
+from latentia.core.space import leaves
+
+#: Grid nodes per continuous dimension, by the number of continuous dimensions.
+PER_AXIS = {1: 400, 2: 90, 3: 44}
+#: Columns of the real-valued toy data: more than any tiny model has real latents, so that D ≠ K.
+N_REAL, N_BINARY = 3, 5
+
+
+class Nodes(NamedTuple):
+    """Points (a pytree with a leading axis) and their log-weights in a sum or an integral."""
+
+    points: Any
+    log_weights: np.ndarray
+
+
+# -- models at random parameters -------------------------------------------------------------------------------
+
+
+def toy_rows(kind: str, n: int = 64) -> np.ndarray:
+    """Data with structure for the tiny configurations; real columns have unlike means and scales."""
+    rng = np.random.default_rng(7)
+    hidden = rng.integers(0, 2, (n, 1))
+    if kind == "binary":
+        return ((hidden + (rng.random((n, N_BINARY)) < 0.2)) % 2).astype(np.float32)
+    assert kind == "real", f"toy_rows knows no data of kind {kind!r}: teach it"
+    x = rng.normal(size=(n, N_REAL)) + 3.0 * hidden * np.array([1.0, -1.0, 0.5])
+    return (x * np.array([1.0, 2.0, 0.5]) + np.array([0.0, -3.0, 1.0])).astype(np.float32)
+
+
+def perturbed(model: Any, seed: int) -> Any:
+    """The model with every floating-point leaf moved, so that no bias, offset or scale is trivial.
+
+    Scales and buffers move by a factor where they are not zero: standard deviations stay positive.
+    """
+    rng = np.random.default_rng(seed)
+
+    def move(leaf: Any, role: str) -> Any:
+        if not eqx.is_inexact_array(leaf):
+            return leaf
+        noise = rng.normal(size=leaf.shape)
+        old = np.asarray(leaf, np.float64)
+        if role in (parameters.WEIGHT, parameters.BIAS):
+            new = old + 0.6 * noise
+        else:
+            new = np.where(old == 0, 0.3 * noise, old * np.exp(0.25 * noise))
+        return jnp.asarray(new.astype(leaf.dtype))
+
+    model = jax.tree.map(move, model, parameters.roles(model))
+    if isinstance(model, Constrained):
+        model = model.project()
+    while isinstance(model, Bounded) and float(model.margin()) < 0.3:
+        halve = lambda leaf, role: leaf / 2 if role == parameters.WEIGHT else leaf  # noqa: E731
+        model = jax.tree.map(halve, model, parameters.roles(model))
+    return model
+
+
+def tiny(family: Any) -> tuple[Any, dict[str, Any]]:
+    """(estimator, blueprint) of a family's tiny configuration for the toy data."""
+    estimator = family.estimator()(**family.tiny)
+    return estimator, estimator._blueprint(toy_rows(family.tiny_data))
+
+
+def random_model(family: Any, seed: int = 0) -> Any:
+    """A family's tiny model at random parameters, in the precision in force."""
+    estimator, blueprint = tiny(family)
+    return perturbed(estimator.build(blueprint), zlib.crc32(family.name.encode()) + seed)
+
+
+# -- nodes -----------------------------------------------------------------------------------------------------
+
+
+def _axis(domain: str, draws: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    mean, sd = draws.mean(), draws.std()
+    if domain == "nonnegative":
+        node, weight = np.polynomial.legendre.leggauss(n)
+        half = 0.5 * (mean + 16 * sd)
+        return half * (node + 1), np.log(half * weight)
+    node = np.linspace(mean - 8 * sd, mean + 8 * sd, n)
+    return node, np.full(n, np.log(node[1] - node[0]))
+
+
+def nodes(space: Any, draws: Any) -> Nodes:
+    """Nodes for sums and integrals over a pytree of spaces, placed where ``draws`` are."""
+    parts, treedef = jax.tree.flatten(space)
+    values = [np.asarray(d, np.float64) for d in jax.tree.leaves(draws)]
+    n_continuous = sum(part.n_columns for part in parts if not part.is_discrete)
+    assert n_continuous <= max(PER_AXIS), f"{n_continuous} continuous dimensions are too many for a grid"
+    each = []
+    for part, value in zip(parts, values, strict=True):
+        if part.is_discrete:
+            points = part.enumerate().astype(np.float64)
+            each.append((points, np.zeros(len(points))))
+            continue
+        columns = value.reshape(len(value), -1)
+        axes = [_axis(part.domain, column, PER_AXIS[n_continuous]) for column in columns.T]
+        grid = np.stack([g.ravel() for g in np.meshgrid(*[a[0] for a in axes], indexing="ij")], axis=1)
+        weight = sum(g.ravel() for g in np.meshgrid(*[a[1] for a in axes], indexing="ij"))
+        each.append((grid.reshape(-1, *part.shape), weight))
+    index = [g.ravel() for g in np.meshgrid(*[np.arange(len(e[0])) for e in each], indexing="ij")]
+    log_weights = sum(e[1][i] for e, i in zip(each, index, strict=True))
+    picked = [e[0][i] for e, i in zip(each, index, strict=True)]
+    return Nodes(jax.tree.unflatten(treedef, picked), np.asarray(log_weights))
+
+
+def is_discrete(space: Any) -> bool:
+    return all(leaf.is_discrete for leaf in leaves(space))
+
+
+def blank(space: Any, n: int) -> Any:
+    """A batch of placeholders that no algorithm may read: NaN."""
+    return jax.tree.map(lambda s: np.full((n, *s.shape), np.nan), space)
+
+
+def at(tree: Any, index: Any) -> Any:
+    return jax.tree.map(lambda a: a[index], tree)
+
+
+def flat(tree: Any) -> np.ndarray:
+    """A batch of values as a matrix."""
+    parts = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(tree)]
+    return np.concatenate([p.reshape(len(p), -1) for p in parts], axis=1)
+
+
+# -- the model's functions, batched; at module level so that compiling is shared ---------------------------------
+
+
+@eqx.filter_jit
+def free_energies(model: Any, x: Any) -> Any:
+    return jax.vmap(model.free_energy)(x)
+
+
+@eqx.filter_jit
+def latent_free_energies(model: Any, z: Any) -> Any:
+    return jax.vmap(model.latent_free_energy)(z)
+
+
+@eqx.filter_jit
+def decoded(model: Any, z: Any) -> Any:
+    return jax.vmap(model.decode)(z)
+
+
+@eqx.filter_jit
+def energies(model: Any, x: Any, z: Any) -> Any:
+    """E of all pairs."""
+    return jax.vmap(lambda x: jax.vmap(lambda z: model.energy(x, z))(z))(x)
+
+
+@eqx.filter_jit
+def posterior_facts(model: Any, x: Any, z: Any) -> tuple[Any, Any, Any]:
+    """(log q at every z, mean, entropy) for one x."""
+    q = model.posterior(x)
+    return jax.vmap(q.log_prob)(z), q.mean(), q.entropy()
+
+
+@eqx.filter_jit
+def posterior_means(model: Any, x: Any) -> Any:
+    return jax.vmap(lambda x: model.posterior(x).mean())(x)
+
+
+@eqx.filter_jit
+def posterior_draws(model: Any, x: Any, n: int, key: Any) -> Any:
+    return jax.vmap(lambda k: model.posterior(x).sample(key=k))(jax.random.split(key, n))
+
+
+@eqx.filter_jit
+def sweeps(model: Any, x: Any, z: Any, key: Any, fixed: Any = None) -> Any:
+    keys = jax.random.split(key, jax.tree.leaves(x)[0].shape[0])
+    return jax.vmap(lambda x, z, k: model.sweep(x, z, key=k, fixed=fixed))(x, z, keys)
+
+
+@eqx.filter_jit
+def exact_draws(model: Any, n: int, key: Any) -> Any:
+    return jax.vmap(lambda k: model.sample(key=k))(jax.random.split(key, n))
+
+
+@eqx.filter_jit
+def _chain(model: Any, x: Any, z: Any, key: Any) -> Any:
+    body = lambda xz, key: (sweeps(model, *xz, key), None)  # noqa: E731
+    return jax.lax.scan(body, (x, z), jax.random.split(key, 15))[0]
+
+
+def typical(model: Any, n: int = 400, seed: int = 3) -> tuple[Any, Any]:
+    """(x, z) somewhere near where the model's mass is; only the grids depend on them."""
+    key = jax.random.key(seed)
+    dtype = jnp.result_type(float)
+    if isinstance(model, ExactSampler):
+        drawn = exact_draws(model, n, key)
+    elif isinstance(model, Conditionals):
+        x, z = jax.tree.map(lambda s: np.zeros((n, *s.shape), dtype), (model.x_space, model.z_space))
+        drawn = _chain(model, x, z, key)
+    else:
+        draw = lambda s: np.random.default_rng(seed).normal(size=(n, *s.shape))  # noqa: E731
+        drawn = jax.tree.map(draw, (model.x_space, model.z_space))
+    return jax.tree.map(np.asarray, drawn)
+
+
+def summed_energies(model: Any, x: Any) -> np.ndarray:
+    """F at a batch of points: by enumerating z where that is possible, else the model's own (tested apart)."""
+    if not is_discrete(model.z_space):
+        return np.asarray(free_energies(model, x))
+    z = nodes(model.z_space, blank(model.z_space, 1))
+    return -logsumexp(-np.asarray(energies(model, x, z.points)), axis=1)
+
+
+# -- checks ----------------------------------------------------------------------------------------------------
+
+
+def close(found: Any, wanted: Any, *, tolerance: float = 2e-6) -> None:
+    """Equal to a tolerance that quadrature reaches and no dropped term does."""
+    np.testing.assert_allclose(np.asarray(found), np.asarray(wanted), rtol=tolerance, atol=tolerance)
+
+
+def worst_score(draws: np.ndarray, p: np.ndarray, values: np.ndarray) -> float:
+    """The largest number of standard errors by which a column's mean over draws misses its exact mean under p.
+
+    The variance is the larger of the exact one (a state too rare to be drawn has none in the draws) and that of
+    the draws (where the values are conditional means, whose variance is too small).
+    """
+    mean = p @ values
+    variance = np.maximum(p @ (values - mean) ** 2, draws.var(0))
+    floor = 1e-8 * (1 + np.abs(mean))  # columns that do not vary must be exact up to rounding
+    return float(np.max(np.abs(draws.mean(0) - mean) / (np.sqrt(variance / len(draws)) + floor)))
+
+
+def chi_square(counts: np.ndarray, probabilities: np.ndarray) -> float:
+    """The p-value of counts under probabilities; cells that expect fewer than five are pooled."""
+    expected = probabilities * counts.sum() / probabilities.sum()
+    rare = expected < 5
+    observed = np.append(counts[~rare], counts[rare].sum())
+    expected = np.append(expected[~rare], expected[rare].sum())
+    filled = expected > 0
+    assert observed[~filled].sum() == 0, "an impossible state was drawn"
+    observed, expected = observed[filled], expected[filled]
+    return float(stats.chi2.sf(np.sum((observed - expected) ** 2 / expected), len(expected) - 1))
+
+
+def check_posterior(model: Any, x: Any, *, key: Any) -> None:
+    """Everything a posterior says, and F, from E alone."""
+    draws = posterior_draws(model, x, 4000, key)
+    z = nodes(model.z_space, draws)
+    energy = np.asarray(energies(model, jax.tree.map(lambda a: a[None], x), z.points))[0]
+    log_q, mean, entropy = (np.asarray(part) for part in posterior_facts(model, x, z.points))
+    free = -logsumexp(-energy + z.log_weights)
+    if hasattr(model, "free_energy"):
+        found = float(free_energies(model, jax.tree.map(lambda a: a[None], x))[0])
+        close(found, free)
+        close(energy + log_q, np.full_like(energy, found), tolerance=1e-8)  # at every z: no error of quadrature
+    exact = np.exp(free - energy + z.log_weights)
+    close(np.sum(np.exp(log_q + z.log_weights)), 1.0)
+    moments = flat(z.points)
+    close(mean.reshape(-1), exact @ moments)
+    close(entropy, -np.sum(exact * np.where(exact > 0, free - energy, 0.0)))
+    with_squares = lambda a: np.concatenate([a, a**2], axis=1)  # noqa: E731
+    assert worst_score(with_squares(flat(draws)), exact, with_squares(moments)) < 5
+
+
+def check_latents_summed(model: Any, x: Nodes, z: Any) -> None:
+    """latent_free_energy and decode, from E alone, at one z."""
+    energy = np.asarray(energies(model, x.points, jax.tree.map(lambda a: a[None], z)))[:, 0]
+    free = -logsumexp(-energy + x.log_weights)
+    if hasattr(model, "latent_free_energy"):
+        close(latent_free_energies(model, jax.tree.map(lambda a: a[None], z))[0], free)
+    if hasattr(model, "decode"):
+        exact = np.exp(free - energy + x.log_weights)
+        close(flat(decoded(model, jax.tree.map(lambda a: a[None], z)))[0], exact @ flat(x.points))
+
+
+def visible_probabilities(model: Any, x: Nodes) -> np.ndarray:
+    log_p = x.log_weights - summed_energies(model, x.points)
+    return np.exp(log_p - logsumexp(log_p))
+
+
+def statistics(x: Any, z_mean: Any) -> np.ndarray:
+    """x, all products of two entries of x, the latents' means and their products with x."""
+    x, z = flat(x), flat(z_mean)
+    i, j = np.triu_indices(x.shape[1])
+    products = (x[:, :, None] * z[:, None, :]).reshape(len(x), -1)
+    return np.concatenate([x, x[:, i] * x[:, j], z, products], axis=1)
+
+
+def latent_means(model: Any, x: Any) -> Any:
+    """E[z | x] for a batch, by enumeration where that is possible."""
+    if not is_discrete(model.z_space):
+        return posterior_means(model, x) if isinstance(model, ExactPosterior) else np.zeros((len(flat(x)), 1))
+    z = nodes(model.z_space, blank(model.z_space, 1))
+    log_q = -np.asarray(energies(model, x, z.points))
+    return np.exp(log_q - logsumexp(log_q, axis=1, keepdims=True)) @ flat(z.points)
+
+
+def check_sweep(model: Any, x: Nodes, *, key: Any, fixed: Any = None, n: int = 30_000) -> None:
+    """One sweep from exactly p (given the fixed entries) ends exactly in p: no drift, whatever the mixing time."""
+    p = visible_probabilities(model, x)
+    points = x.points
+    if fixed is not None:
+        held = np.concatenate([np.asarray(f).reshape(-1) for f in jax.tree.leaves(fixed)])
+        matrix = flat(points)
+        same = (matrix[:, held] == matrix[np.argmax(p)][held]).all(1)
+        points, p = at(points, np.flatnonzero(same)), p[same] / p[same].sum()
+        assert len(p) > 1, "nothing is left to move"
+    start = at(points, np.random.default_rng(5).choice(len(p), n, p=p))
+    new_x, new_z = sweeps(model, start, blank(model.z_space, n), key, fixed)
+    if fixed is not None:
+        np.testing.assert_array_equal(flat(new_x)[:, held], flat(start)[:, held])
+    known = is_discrete(model.z_space) or isinstance(model, ExactPosterior)
+    drawn = statistics(new_x, new_z if known else np.zeros((n, 1)))
+    assert worst_score(drawn, p, statistics(points, latent_means(model, points))) < 5
+    if is_discrete(model.x_space) and is_discrete(model.z_space):
+        z = nodes(model.z_space, blank(model.z_space, 1)).points
+        joint = -np.asarray(energies(model, points, z))
+        joint = np.exp(joint - logsumexp(joint)).ravel()
+        counts = np.bincount(_index(points, new_x) * len(flat(z)) + _index(z, new_z), minlength=joint.size)
+        assert chi_square(counts, joint) > 1e-5
+    elif is_discrete(model.x_space):
+        assert chi_square(np.bincount(_index(points, new_x), minlength=len(p)), p) > 1e-5
+
+
+def _index(points: Any, values: Any) -> np.ndarray:
+    """Which of the (all different) points each value is."""
+    table = {row.tobytes(): i for i, row in enumerate(np.ascontiguousarray(flat(points)))}
+    return np.array([table[row.tobytes()] for row in np.ascontiguousarray(flat(values))])
