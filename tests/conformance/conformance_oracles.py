@@ -11,6 +11,7 @@ kernel that is smooth in its start cannot tell them from draws of p.
 
 from __future__ import annotations
 
+import functools
 import zlib
 from typing import Any, NamedTuple
 
@@ -22,13 +23,26 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from latentia.core import parameters
-from latentia.core.model import Bounded, Conditionals, Constrained, ExactPosterior, ExactSampler
+from latentia.core.model import (
+    Bounded,
+    Conditionals,
+    Constrained,
+    Decodes,
+    ExactPosterior,
+    ExactSampler,
+    FreeEnergy,
+    LatentFreeEnergy,
+)
 from latentia.core.space import leaves
 
 #: Grid nodes per continuous dimension, by the number of continuous dimensions.
 PER_AXIS = {1: 400, 2: 90, 3: 44}
 #: Columns of the real-valued toy data: more than any tiny model has real latents, so that D ≠ K.
 N_REAL, N_BINARY = 3, 5
+
+
+#: Compiling is most of these tests' time, running almost none of it: do not optimise.
+quick = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 class Nodes(NamedTuple):
@@ -149,56 +163,56 @@ def flat(tree: Any) -> np.ndarray:
 # -- the model's functions, batched; at module level so that compiling is shared ---------------------------------
 
 
-@eqx.filter_jit
+@quick
 def free_energies(model: Any, x: Any) -> Any:
     return jax.vmap(model.free_energy)(x)
 
 
-@eqx.filter_jit
-def latent_free_energies(model: Any, z: Any) -> Any:
-    return jax.vmap(model.latent_free_energy)(z)
-
-
-@eqx.filter_jit
-def decoded(model: Any, z: Any) -> Any:
-    return jax.vmap(model.decode)(z)
-
-
-@eqx.filter_jit
+@quick
 def energies(model: Any, x: Any, z: Any) -> Any:
     """E of all pairs."""
     return jax.vmap(lambda x: jax.vmap(lambda z: model.energy(x, z))(z))(x)
 
 
-@eqx.filter_jit
-def posterior_facts(model: Any, x: Any, z: Any) -> tuple[Any, Any, Any]:
-    """(log q at every z, mean, entropy) for one x."""
+@quick
+def _posterior_facts(model: Any, x: Any, z: Any) -> tuple[Any, ...]:
+    """(E and log q at every z, mean, entropy, F) for one x."""
     q = model.posterior(x)
-    return jax.vmap(q.log_prob)(z), q.mean(), q.entropy()
+    energy = jax.vmap(lambda z: model.energy(x, z))(z)
+    free = model.free_energy(x) if isinstance(model, FreeEnergy) else jnp.nan
+    return energy, jax.vmap(q.log_prob)(z), q.mean(), q.entropy(), free
 
 
-@eqx.filter_jit
+@quick
+def _latent_facts(model: Any, x: Any, z: Any) -> tuple[Any, ...]:
+    """(E at every x, F*, E[x | z]) for one z."""
+    energy = jax.vmap(lambda x: model.energy(x, z))(x)
+    free = model.latent_free_energy(z) if isinstance(model, LatentFreeEnergy) else None
+    return energy, free, model.decode(z) if isinstance(model, Decodes) else None
+
+
+@quick
 def posterior_means(model: Any, x: Any) -> Any:
     return jax.vmap(lambda x: model.posterior(x).mean())(x)
 
 
-@eqx.filter_jit
+@quick
 def posterior_draws(model: Any, x: Any, n: int, key: Any) -> Any:
     return jax.vmap(lambda k: model.posterior(x).sample(key=k))(jax.random.split(key, n))
 
 
-@eqx.filter_jit
+@quick
 def sweeps(model: Any, x: Any, z: Any, key: Any, fixed: Any = None) -> Any:
     keys = jax.random.split(key, jax.tree.leaves(x)[0].shape[0])
     return jax.vmap(lambda x, z, k: model.sweep(x, z, key=k, fixed=fixed))(x, z, keys)
 
 
-@eqx.filter_jit
+@quick
 def exact_draws(model: Any, n: int, key: Any) -> Any:
     return jax.vmap(lambda k: model.sample(key=k))(jax.random.split(key, n))
 
 
-@eqx.filter_jit
+@quick
 def _chain(model: Any, x: Any, z: Any, key: Any) -> Any:
     body = lambda xz, key: (sweeps(model, *xz, key), None)  # noqa: E731
     return jax.lax.scan(body, (x, z), jax.random.split(key, 15))[0]
@@ -208,6 +222,9 @@ def typical(model: Any, n: int = 400, seed: int = 3) -> tuple[Any, Any]:
     """(x, z) somewhere near where the model's mass is; only the grids depend on them."""
     key = jax.random.key(seed)
     dtype = jnp.result_type(float)
+    if is_discrete((model.x_space, model.z_space)):  # any states will do
+        pick = lambda s: np.random.default_rng(seed).choice(s.enumerate().astype(dtype), n)  # noqa: E731
+        return jax.tree.map(pick, (model.x_space, model.z_space))
     if isinstance(model, ExactSampler):
         drawn = exact_draws(model, n, key)
     elif isinstance(model, Conditionals):
@@ -263,11 +280,9 @@ def check_posterior(model: Any, x: Any, *, key: Any) -> None:
     """Everything a posterior says, and F, from E alone."""
     draws = posterior_draws(model, x, 4000, key)
     z = nodes(model.z_space, draws)
-    energy = np.asarray(energies(model, jax.tree.map(lambda a: a[None], x), z.points))[0]
-    log_q, mean, entropy = (np.asarray(part) for part in posterior_facts(model, x, z.points))
+    energy, log_q, mean, entropy, found = map(np.asarray, _posterior_facts(model, x, z.points))
     free = -logsumexp(-energy + z.log_weights)
-    if hasattr(model, "free_energy"):
-        found = float(free_energies(model, jax.tree.map(lambda a: a[None], x))[0])
+    if isinstance(model, FreeEnergy):
         close(found, free)
         close(energy + log_q, np.full_like(energy, found), tolerance=1e-8)  # at every z: no error of quadrature
     exact = np.exp(free - energy + z.log_weights)
@@ -281,13 +296,14 @@ def check_posterior(model: Any, x: Any, *, key: Any) -> None:
 
 def check_latents_summed(model: Any, x: Nodes, z: Any) -> None:
     """latent_free_energy and decode, from E alone, at one z."""
-    energy = np.asarray(energies(model, x.points, jax.tree.map(lambda a: a[None], z)))[:, 0]
+    energy, found, mean = _latent_facts(model, x.points, z)
+    energy = np.asarray(energy)
     free = -logsumexp(-energy + x.log_weights)
-    if hasattr(model, "latent_free_energy"):
-        close(latent_free_energies(model, jax.tree.map(lambda a: a[None], z))[0], free)
-    if hasattr(model, "decode"):
+    if found is not None:
+        close(found, free)
+    if mean is not None:
         exact = np.exp(free - energy + x.log_weights)
-        close(flat(decoded(model, jax.tree.map(lambda a: a[None], z)))[0], exact @ flat(x.points))
+        close(flat(jax.tree.map(lambda a: a[None], mean))[0], exact @ flat(x.points))
 
 
 def visible_probabilities(model: Any, x: Nodes) -> np.ndarray:

@@ -42,6 +42,7 @@ FULL = Settings(
         "n_components": 64,
         "n_epochs": 100,
         "n_chains": 100,
+        "optimizer": "sgd",
         "learning_rate": 0.3,  # filters stay noise for a long time at a tenth of this
         "momentum": 0.5,
         "random_state": 0,

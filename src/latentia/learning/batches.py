@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
 
+from latentia.core.errors import DataError
 from latentia.core.sharding import place
 
 #: Larger arrays stay on the host and are streamed.
@@ -51,21 +53,36 @@ def is_mapped(X: Any) -> bool:
 
 
 def read_rows(X: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Rows of an array as float32.
-
-    A memory map is opened anew for each read and closed after it: pages that stay mapped would count as the
-    process's memory until they hold the whole file.
-    """
+    """Rows of an array as float32; those of a memory map are read from its file."""
     flat = rows.ravel()
-    order = np.argsort(flat, kind="stable")
-    source = np.memmap(X.filename, X.dtype, "r", X.offset, X.shape, _order(X)) if is_mapped(X) else X  # type: ignore[attr-defined]
-    out = np.empty((flat.size, *X.shape[1:]), np.float32)
-    out[order] = source[flat[order]]
+    if is_mapped(X) and X.flags.c_contiguous:
+        order = np.argsort(flat, kind="stable")
+        out = np.empty((flat.size, *X.shape[1:]), np.float32)
+        out[order] = _read_file(X, flat[order])
+    else:
+        out = np.asarray(X[flat], np.float32)
     return out.reshape(*rows.shape, *X.shape[1:])
 
 
-def _order(X: np.ndarray) -> Any:
-    return "F" if X.flags.f_contiguous and not X.flags.c_contiguous else "C"
+def _read_file(X: Any, rows: np.ndarray) -> np.ndarray:
+    """Rows, sorted, straight from the file of a memory map.
+
+    Going through the map would be simpler, but the kernel maps many pages around each row that is touched, and
+    mapped pages count as the process's memory until they hold the whole file.
+    """
+    out = np.empty((rows.size, *X.shape[1:]), X.dtype)
+    row_bytes = out.strides[0]
+    runs = np.split(np.arange(rows.size), np.flatnonzero(np.diff(rows) != 1) + 1)
+    target = memoryview(out.reshape(rows.size, -1).view(np.uint8))
+    with open(X.filename, "rb", buffering=0) as file:
+        for run in runs:
+            if run.size == 0:
+                continue
+            wanted = target[run[0] : run[-1] + 1]
+            got = os.preadv(file.fileno(), [wanted], X.offset + int(rows[run[0]]) * row_bytes)
+            if got != run.size * row_bytes:
+                raise DataError(f"{X.filename} ended before row {rows[run[-1]]}: it was cut off while it was in use.")
+    return out
 
 
 class Batches:
@@ -104,6 +121,13 @@ class Batches:
         following = (first_step + n_steps, n_steps)
         self._next = (following, self._submit(following))  # read the next chunk while this one computes
         return batches, weights, None
+
+    def release(self, data: Any, weights: Any) -> None:
+        """Free a chunk that has been used, now and not when Python's collector comes by."""
+        if self.streamed:
+            data.delete()
+            if weights is not None:
+                weights.delete()
 
     def _submit(self, asked: tuple[int, int]) -> Future:
         assert self._pool is not None

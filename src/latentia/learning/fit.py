@@ -196,6 +196,7 @@ class _Run:
             self.settings.display.compiling()
         self.carry, results, compiling = run_chunk(inputs, self.carry)
         results = jax.device_get(results)
+        self.batches.release(data, weights)
         self.compile_seconds += compiling
         self.seconds += time.perf_counter() - begin - compiling
         if bool(results["finite"]) and float(results["largest"]) < self.limit:

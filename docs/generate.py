@@ -1,0 +1,169 @@
+"""Writes docs/families/: a page for every family of the registry, and their overview.
+
+    python docs/generate.py
+
+``mkdocs build`` and ``mkdocs serve`` call it too, as a hook, and it adds the pages to the navigation. Everything on
+a page comes from the code: the module's docstring, the estimator's signature and docstring, the capabilities of
+its model, and what can learn it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from docstrings import to_markdown
+
+from latentia.commands.parameters import MANAGED, OBJECTS, descriptions
+from latentia.core import model as capabilities
+from latentia.core.algorithms import missing
+from latentia.learning import fitting
+from latentia.learning.closed_form import ClosedFormML
+from latentia.learning.em import EM
+from latentia.registry import FAMILIES, Family
+
+FOLDER = Path(__file__).parent / "families"
+LEARNERS = {"EM": EM, "closed form": ClosedFormML}
+
+
+def page(entry: Family) -> str:
+    """One family's page."""
+    estimator = entry.estimator()
+    module = importlib.import_module(estimator.__module__)
+    model = estimator(**entry.tiny).build({"n_features": 4})
+    formula = to_markdown(inspect.getdoc(module) or entry.title)
+    return "\n".join(
+        [
+            f"# {entry.title}",
+            "",
+            f"*{entry.kind}* · in Python `latentia.{entry.class_name}` · on the command line `{entry.name}` · "
+            f"source `{Path(inspect.getfile(estimator)).name}`",
+            "",
+            formula,
+            "",
+            "## Parameters",
+            "",
+            *_parameters(estimator),
+            "",
+            "## What its model can do",
+            "",
+            f"`{type(model).__name__}` has these [capabilities](../architecture.md#capabilities):",
+            "",
+            *_capabilities(model),
+            "",
+            "## How it learns",
+            "",
+            _learning(estimator, model),
+            "",
+            "## On the command line",
+            "",
+            *_command(entry, estimator),
+            "",
+            "## In Python",
+            "",
+            f"::: {estimator.__module__}.{estimator.__name__}",
+            "    options:",
+            "      show_root_heading: false",
+            "      show_root_toc_entry: false",
+            "      show_docstring_parameters: false",
+            "      inherited_members: true",
+            "      show_bases: false",
+            "      heading_level: 3",
+            "",
+        ]
+    )
+
+
+def overview() -> str:
+    """The list of all families, by kind."""
+    lines = ["# Families", "", "`latentia models` prints this list; each family is one file of the package.", ""]
+    for kind in dict.fromkeys(entry.kind for entry in FAMILIES):
+        lines += [f"## {kind}", "", "| family | in Python | what it is |", "|---|---|---|"]
+        lines += [f"| [`{e.name}`]({e.name}.md) | `{e.class_name}` | {e.title} |" for e in FAMILIES if e.kind == kind]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _parameters(estimator: type) -> list[str]:
+    texts = descriptions(estimator)
+    rows = ["| parameter | default | meaning |", "|---|---|---|"]
+    for name, parameter in inspect.signature(estimator).parameters.items():
+        default = "required" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
+        rows.append(f"| `{name}` | {default} | {_cell(texts.get(name, ''))} |")
+    return rows
+
+
+def _capabilities(model: Any) -> list[str]:
+    kinds = [
+        kind
+        for kind in vars(capabilities).values()
+        if inspect.isclass(kind) and issubclass(kind, capabilities.AbstractModel) and kind is not capabilities.AbstractModel
+    ]
+    return [
+        f"- `{kind.__name__}`: {_first_line(kind)}"
+        for kind in kinds
+        if isinstance(model, kind)
+    ]
+
+
+def _learning(estimator: type, model: Any) -> str:
+    learners = [name for name, learner in LEARNERS.items() if not missing(learner(), model)]
+    names = [f"`{name}`" for name in fitting(model)] + learners
+    text = f"What fits its model: {', '.join(names)}."
+    parameters = inspect.signature(estimator).parameters
+    if "objective" in parameters:
+        return f"{text} The estimator takes `objective`, by default `{parameters['objective'].default!r}`."
+    return f"{text} The estimator uses {' or '.join(learners)}."
+
+
+def _command(entry: Family, estimator: type) -> list[str]:
+    data = "bars" if entry.tiny_data == "binary" else "patches --data-option patch_size=8"
+    taken = [name for name in inspect.signature(estimator).parameters if name not in MANAGED + OBJECTS]
+    size = f" --n-components {entry.tiny['n_components']}" if "n_components" in entry.tiny else ""
+    options = ", ".join(f"`--{name.replace('_', '-')}`" for name in taken)
+    return [
+        "```bash",
+        f"latentia fit {entry.name} {data}{size} --out runs/{entry.name}",
+        f"latentia evaluate runs/{entry.name}",
+        f"latentia report runs/{entry.name}",
+        "```",
+        "",
+        f"Options: {options}.",
+    ]
+
+
+def _first_line(kind: type) -> str:
+    return to_markdown((inspect.getdoc(kind) or "").splitlines()[0])
+
+
+def _cell(text: str) -> str:
+    return to_markdown(text).replace("|", "\\|")
+
+
+def write() -> list[Path]:
+    """Write all pages (only what changed, so that `mkdocs serve` does not go round in circles)."""
+    FOLDER.mkdir(exist_ok=True)
+    wanted = {FOLDER / "index.md": overview(), **{FOLDER / f"{e.name}.md": page(e) for e in FAMILIES}}
+    for old in set(FOLDER.glob("*.md")) - set(wanted):
+        old.unlink()
+    for path, text in wanted.items():
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+    return list(wanted)
+
+
+def on_config(config: Any) -> Any:
+    """MkDocs' hook: write the pages and list them in the navigation."""
+    write()
+    pages = [{"Overview": "families/index.md"}, *({e.class_name: f"families/{e.name}.md"} for e in FAMILIES)]
+    config.nav = [{"Families": pages} if "Families" in item else item for item in config.nav]
+    return config
+
+
+if __name__ == "__main__":
+    for path in write():
+        print(path)

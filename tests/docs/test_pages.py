@@ -1,0 +1,121 @@
+"""The documentation: its code runs, its commands exist, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+
+import click
+import pytest
+
+from latentia import likelihood, registry
+from latentia.cli import cli
+
+from .pages import DOCS, GENERATED, PAGES, ROOT, code_blocks, name
+
+RUN = [page for page in PAGES if page.name != "CONTRIBUTING.md" and code_blocks(page, "python")]
+LINK = re.compile(r"(?<!`)\[[^\]\[]*\]\(([^)\s]+)\)")
+SMALL = {"n_temperatures": 100, "n_chains": 16, "n_burn_in": 20, "n_steps": 20}
+
+
+@pytest.fixture
+def quick_likelihoods(monkeypatch):
+    """Where a page leaves the effort of annealing at its default, a small one."""
+    for function in ("log_likelihood", "log_z"):
+        thorough = getattr(likelihood, function)
+        quick = lambda *args, thorough=thorough, **options: thorough(*args, **{**SMALL, **options})  # noqa: E731
+        monkeypatch.setattr(likelihood, function, quick)
+
+
+@pytest.mark.parametrize("page", RUN, ids=name)
+def test_code_runs(page, tmp_path, monkeypatch, quick_likelihoods):
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "page"}
+    for block in code_blocks(page, "python"):
+        source = "\n" * (block.line - 1) + block.code  # so that a traceback shows the page's line
+        exec(compile(source, str(page), "exec"), namespace)
+
+
+def commands(page):
+    for block in code_blocks(page, "bash"):
+        for line in block.code.splitlines():
+            words = shlex.split(line, comments=True)
+            if words and words[0] == "latentia":
+                yield line, words[1:]
+
+
+def parse(words):
+    """Walk down the groups; then the command must know every option and take as many arguments."""
+    command, context = cli, click.Context(cli, info_name="latentia")
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        found = command.get_command(context, words[0])
+        assert found is not None, f"there is no command {words[0]!r}"
+        command, context, words = found, click.Context(found, parent=context, info_name=words[0]), words[1:]
+    command.make_parser(context).parse_args(list(words))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_exist(page, monkeypatch):
+    example = registry.Family("bernoulli-mixture", "latentia.models.gaussian_mixture:GaussianMixture", "", "", {}, "binary")
+    monkeypatch.setattr(registry, "FAMILIES", (*registry.FAMILIES, example))
+    for line, words in commands(page):
+        try:
+            parse(words)
+        except click.UsageError as error:
+            pytest.fail(f"{line}: {error.format_message()}")
+
+
+def test_a_wrong_command_is_noticed():
+    with pytest.raises(click.UsageError):
+        parse(["evaluate", "runs/a", "--temperature-count", "3"])
+
+
+def anchors(page):
+    titles = re.findall(r"^#+ (.+?)\s*$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page):
+    families = {GENERATED / f"{entry.name}.md" for entry in registry.FAMILIES} | {GENERATED / "index.md"}
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for link in LINK.findall(text):
+        if re.match(r"\w+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target in families or target.exists(), link
+        if anchor and target not in families:
+            assert anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_pages_speak_of_the_project_alone(page):
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r"/work/|/root/|/tmp/|/home/|TODO|FIXME|pypi|conda-forge", text, re.IGNORECASE)
+
+
+def test_navigation_is_complete():
+    listed = set(re.findall(r": ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert listed == {page.relative_to(DOCS).as_posix() for page in PAGES if DOCS in page.parents}
+
+
+def test_family_pages(tmp_path):
+    script = runpy.run_path(str(DOCS / "generate.py"), run_name="generate")
+    for entry in registry.FAMILIES:
+        text = script["page"](entry)
+        assert entry.title in text
+        for parameter in entry.estimator()().get_params():
+            assert f"| `{parameter}` | `" in text
+        assert "E(x, z) =" in text
+        (tmp_path / "page.md").write_text(text, encoding="utf-8")
+        for _, words in commands(tmp_path / "page.md"):
+            parse(words)
+        assert f"({entry.name}.md)" in script["overview"]()
+
+
+def test_the_changelog_names_this_version():
+    from latentia import __version__
+
+    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
