@@ -16,7 +16,7 @@ from common import best_of, pin_threads, report
 
 
 def gemm_rates(visible: int, hidden: int, batch: int) -> tuple[float, float]:
-    """Floating-point operations a second of the step's own products and of a large square one, the better of two BLAS."""
+    """FLOP/s of the step's own products and of a large square one, by the better of two BLAS."""
     import jax
     import numpy as np
 
@@ -41,7 +41,10 @@ def gemm_rates(visible: int, hidden: int, batch: int) -> tuple[float, float]:
     own = max(20 * flops / best_of(with_numpy), 20 * flops / best_of(with_jax))
     big = rng.normal(size=(2048, 2048)).astype(np.float32)
     big_device = jax.numpy.asarray(big)
-    square = best_of(lambda: big @ big, 5), best_of(lambda: product(big_device, big_device).block_until_ready(), 5)
+    square = (
+        best_of(lambda: big @ big, 5),
+        best_of(lambda: product(big_device, big_device).block_until_ready(), 5),
+    )
     return own, 2 * 2048**3 / min(square)
 
 

@@ -21,7 +21,16 @@ from latentia.units import make
 class Training:
     """A PCD run of an RBM that can be advanced chunk by chunk."""
 
-    def __init__(self, n_visible: int, n_hidden: int, batch: int, k: int, n_chains: int | None, chunk: int, centring: float = 0.01):
+    def __init__(
+        self,
+        n_visible: int,
+        n_hidden: int,
+        batch: int,
+        k: int,
+        n_chains: int | None,
+        chunk: int,
+        centring: float = 0.01,
+    ):
         rng = np.random.default_rng(0)
         X = (rng.random((10_000, n_visible)) < 0.2).astype(np.float32)
         key = jax.random.key(0)
@@ -39,7 +48,15 @@ class Training:
     def advance(self) -> None:
         """One chunk, to its end."""
         data, weights, rows = self.batches.chunk(self.step, self.chunk)
-        inputs = Inputs(self.learner, self.prepare, data, weights, rows, jax.random.fold_in(self.key, self.step), self.learner.period)
+        inputs = Inputs(
+            self.learner,
+            self.prepare,
+            data,
+            weights,
+            rows,
+            jax.random.fold_in(self.key, self.step),
+            self.learner.period,
+        )
         self.carry, _, seconds = run_chunk(inputs, self.carry)
         jax.block_until_ready(self.carry)
         self.compile_seconds += seconds

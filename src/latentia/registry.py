@@ -41,10 +41,38 @@ class Family:
 
 
 FAMILIES = (
-    Family("rbm", "latentia.models.rbm:RBM", "Restricted Boltzmann machine, any unit types", "Boltzmann machines", {"n_components": 4}, "binary"),
-    Family("gaussian-rbm", "latentia.models.gaussian_rbm:GaussianRBM", "Restricted Boltzmann machine for real data", "Boltzmann machines", {"n_components": 4}, "real"),
-    Family("gaussian-mixture", "latentia.models.gaussian_mixture:GaussianMixture", "Mixture of Gaussians", "Mixtures and linear models", {"n_components": 3}, "real"),
-    Family("ppca", "latentia.models.ppca:PPCA", "Probabilistic principal components", "Mixtures and linear models", {"n_components": 2}, "real"),
+    Family(
+        "rbm",
+        "latentia.models.rbm:RBM",
+        "Restricted Boltzmann machine, any unit types",
+        "Boltzmann machines",
+        {"n_components": 4},
+        "binary",
+    ),
+    Family(
+        "gaussian-rbm",
+        "latentia.models.gaussian_rbm:GaussianRBM",
+        "Restricted Boltzmann machine for real data",
+        "Boltzmann machines",
+        {"n_components": 4},
+        "real",
+    ),
+    Family(
+        "gaussian-mixture",
+        "latentia.models.gaussian_mixture:GaussianMixture",
+        "Mixture of Gaussians",
+        "Mixtures and linear models",
+        {"n_components": 3},
+        "real",
+    ),
+    Family(
+        "ppca",
+        "latentia.models.ppca:PPCA",
+        "Probabilistic principal components",
+        "Mixtures and linear models",
+        {"n_components": 2},
+        "real",
+    ),
 )
 
 

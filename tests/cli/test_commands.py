@@ -60,9 +60,7 @@ def test_models_lists_the_registry(shell: Shell) -> None:
 
 
 def test_datasets_lists_what_load_knows(shell: Shell) -> None:
-    assert [entry["name"] for entry in shell.json("datasets")["datasets"]] == [
-        info.name for info in available()
-    ]
+    assert [entry["name"] for entry in shell.json("datasets")["datasets"]] == [info.name for info in available()]
     assert "digits" in shell.ok("datasets")
 
 
@@ -153,9 +151,10 @@ def test_encode_writes_what_transform_returns(shell: Shell, run: Path, tmp_path:
 
 def test_encode_the_test_split_with_labels(shell: Shell, tmp_path: Path) -> None:
     shell.ok("fit", "rbm", "digits", "--binarize", "sample", *TINY, "--out", tmp_path / "run")
-    assert shell.json("encode", tmp_path / "run", "--split", "test", "--out", tmp_path / "c.npz")[
-        "shape"
-    ] == [360, 4]
+    assert shell.json("encode", tmp_path / "run", "--split", "test", "--out", tmp_path / "c.npz")["shape"] == [
+        360,
+        4,
+    ]
     assert np.load(tmp_path / "c.npz")["y"].shape == (360,)
     assert shell.json("evaluate", tmp_path / "run")["split"] == "test"
 
@@ -217,9 +216,7 @@ def test_report_writes_one_page(shell: Shell, run: Path, tmp_path: Path) -> None
     assert shell.json("report", run, run, "--out", page) == {"report": str(page)}
 
 
-def test_reproduce_lists_and_runs_recipes(
-    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reproduce_lists_and_runs_recipes(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Fake:
         description = "a fake one"
 

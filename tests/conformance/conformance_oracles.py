@@ -52,7 +52,7 @@ class Nodes(NamedTuple):
     log_weights: np.ndarray
 
 
-# -- models at random parameters -------------------------------------------------------------------------------
+# -- models at random parameters --------------------------------------------------------------------
 
 
 def toy_rows(kind: str, n: int = 64) -> np.ndarray:
@@ -105,7 +105,7 @@ def random_model(family: Any, seed: int = 0) -> Any:
     return perturbed(estimator.build(blueprint), zlib.crc32(family.name.encode()) + seed)
 
 
-# -- nodes -----------------------------------------------------------------------------------------------------
+# -- nodes ------------------------------------------------------------------------------------------
 
 
 def _axis(domain: str, draws: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -160,7 +160,7 @@ def flat(tree: Any) -> np.ndarray:
     return np.concatenate([p.reshape(len(p), -1) for p in parts], axis=1)
 
 
-# -- the model's functions, batched; at module level so that compiling is shared ---------------------------------
+# -- the model's functions, batched; at module level so that compiling is shared --------------------
 
 
 @quick
@@ -168,10 +168,12 @@ def free_energies(model: Any, x: Any) -> Any:
     return jax.vmap(model.free_energy)(x)
 
 
-@quick
-def energies(model: Any, x: Any, z: Any) -> Any:
+def all_energies(model: Any, x: Any, z: Any) -> Any:
     """E of all pairs."""
     return jax.vmap(lambda x: jax.vmap(lambda z: model.energy(x, z))(z))(x)
+
+
+energies = quick(all_energies)
 
 
 @quick
@@ -201,10 +203,12 @@ def posterior_draws(model: Any, x: Any, n: int, key: Any) -> Any:
     return jax.vmap(lambda k: model.posterior(x).sample(key=k))(jax.random.split(key, n))
 
 
-@quick
-def sweeps(model: Any, x: Any, z: Any, key: Any, fixed: Any = None) -> Any:
+def _sweeps(model: Any, x: Any, z: Any, key: Any, fixed: Any = None) -> Any:
     keys = jax.random.split(key, jax.tree.leaves(x)[0].shape[0])
     return jax.vmap(lambda x, z, k: model.sweep(x, z, key=k, fixed=fixed))(x, z, keys)
+
+
+sweeps = quick(_sweeps)
 
 
 @quick
@@ -214,7 +218,7 @@ def exact_draws(model: Any, n: int, key: Any) -> Any:
 
 @quick
 def _chain(model: Any, x: Any, z: Any, key: Any) -> Any:
-    body = lambda xz, key: (sweeps(model, *xz, key), None)  # noqa: E731
+    body = lambda xz, key: (_sweeps(model, *xz, key), None)  # noqa: E731
     return jax.lax.scan(body, (x, z), jax.random.split(key, 15))[0]
 
 
@@ -244,7 +248,7 @@ def summed_energies(model: Any, x: Any) -> np.ndarray:
     return -logsumexp(-np.asarray(energies(model, x, z.points)), axis=1)
 
 
-# -- checks ----------------------------------------------------------------------------------------------------
+# -- checks -----------------------------------------------------------------------------------------
 
 
 def close(found: Any, wanted: Any, *, tolerance: float = 2e-6) -> None:

@@ -17,9 +17,7 @@ ROWS = np.array([[0.5, -2.0, 3.0], [4.0, 5.5, 6.0]], np.float64)
 
 def test_import_is_light():
     heavy = ["jax", "sklearn", "skimage", "pooch", "pandas", "pyarrow", "PIL", "scipy", "safetensors"]
-    code = (
-        f"import sys, latentia.datasets as d; d.available(); print([m for m in {heavy} if m in sys.modules])"
-    )
+    code = f"import sys, latentia.datasets as d; d.available(); print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
 
@@ -286,9 +284,7 @@ def test_csv_wrong(tmp_path):
 def test_parquet(tmp_path):
     pandas = pytest.importorskip("pandas")
     path = tmp_path / "t.parquet"
-    pandas.DataFrame({"a": [1.5, 2.5], "kind": ["x", "y"], "flag": [True, False], "n": [3, 4]}).to_parquet(
-        path
-    )
+    pandas.DataFrame({"a": [1.5, 2.5], "kind": ["x", "y"], "flag": [True, False], "n": [3, 4]}).to_parquet(path)
     data = load(path, target="kind")
     np.testing.assert_array_equal(data.X, [[1.5, 1, 3], [2.5, 0, 4]])
     assert list(data.y) == ["x", "y"]
@@ -347,9 +343,7 @@ def test_image_folder_wrong(tmp_path):
     (tmp_path / "inner").mkdir()
     with pytest.raises(DataError, match="subfolders"):
         load(tmp_path)
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 40), dtype=np.uint8)).save(
-        tmp_path / "a.png"
-    )
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 40), dtype=np.uint8)).save(tmp_path / "a.png")
     whole = (tmp_path / "a.png").read_bytes()
     (tmp_path / "a.png").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(FileFormatError, match=r"a\.png"):

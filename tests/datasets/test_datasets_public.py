@@ -99,9 +99,7 @@ def _labels_for_images(data):
     return gzip.compress(idx_bytes(np.arange(6, dtype=np.uint8)))
 
 
-@pytest.mark.parametrize(
-    "harm", [_cut, _cut_inside, _too_long, _other_kind, _no_gzip, _empty, _labels_for_images]
-)
+@pytest.mark.parametrize("harm", [_cut, _cut_inside, _too_long, _other_kind, _no_gzip, _empty, _labels_for_images])
 def test_damaged_idx(root, harm):
     write_idx(root / "mnist")
     path = root / "mnist" / f"{IDX[0]}.gz"
@@ -212,9 +210,7 @@ def test_cifar10(root, kind, place):
         for name, data in members.items():
             (target / name).write_bytes(data)
     data = load("cifar10")
-    np.testing.assert_allclose(
-        data.X.reshape(10, 32, 32, 3) * 255, pictures[:5].reshape(10, 32, 32, 3), atol=1e-4
-    )
+    np.testing.assert_allclose(data.X.reshape(10, 32, 32, 3) * 255, pictures[:5].reshape(10, 32, 32, 3), atol=1e-4)
     np.testing.assert_allclose(data.X_test.reshape(2, 32, 32, 3) * 255, pictures[5], atol=1e-4)
     np.testing.assert_array_equal(data.y, labels[:5].ravel())
     np.testing.assert_array_equal(data.y_test, labels[5])
@@ -234,9 +230,7 @@ def test_cifar_pickles_cannot_run_code(root, tmp_path):
     (folder / "data_batch_3").write_bytes(python["data_batch_3"][:100])
     with pytest.raises(FileFormatError, match="data_batch_3"):
         load("cifar10")
-    (folder / "data_batch_3").write_bytes(
-        pickle.dumps({b"data": np.zeros((2, 9), np.uint8), b"labels": [1, 2]})
-    )
+    (folder / "data_batch_3").write_bytes(pickle.dumps({b"data": np.zeros((2, 9), np.uint8), b"labels": [1, 2]}))
     with pytest.raises(FileFormatError, match="shape"):
         load("cifar10")
 

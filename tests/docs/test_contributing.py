@@ -30,7 +30,9 @@ def family(tmp_path, monkeypatch):
     (tmp_path / "bernoulli_mixture.py").write_text(module)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.chdir(tmp_path)
-    entry = eval(line.replace("latentia.models.bernoulli_mixture", "bernoulli_mixture"), {"Family": registry.Family})
+    entry = eval(
+        line.replace("latentia.models.bernoulli_mixture", "bernoulli_mixture"), {"Family": registry.Family}
+    )
     monkeypatch.setattr(registry, "FAMILIES", (*registry.FAMILIES, entry))
     yield entry
     sys.modules.pop("bernoulli_mixture", None)
@@ -46,7 +48,11 @@ def fitted(family):
 def test_it_is_short():
     module = BLOCKS[0].code
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    texts = [node.body[0] for node in ast.walk(ast.parse(module)) if isinstance(node, documented) and ast.get_docstring(node)]
+    texts = [
+        node.body[0]
+        for node in ast.walk(ast.parse(module))
+        if isinstance(node, documented) and ast.get_docstring(node)
+    ]
     docstrings = {line for text in texts for line in range(text.lineno, (text.end_lineno or 0) + 1)}
     code = [line for line, text in enumerate(module.splitlines(), 1) if text.strip() and line not in docstrings]
     assert len(code) < 80

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import pkgutil
+from pathlib import Path
 
 import pytest
 
 import latentia
 
-MODULES = [
-    module.name
-    for module in pkgutil.walk_packages(latentia.__path__, "latentia.")
-    if not module.name.endswith("__main__")
-]
+SOURCE = Path(latentia.__file__).parent
+MODULES = sorted(
+    ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+    for path in SOURCE.rglob("*.py")
+    if path.name != "__main__.py"
+)
 
 
 @pytest.mark.parametrize("module", MODULES)

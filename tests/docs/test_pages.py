@@ -57,7 +57,9 @@ def parse(words):
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_commands_exist(page, monkeypatch):
-    example = registry.Family("bernoulli-mixture", "latentia.models.gaussian_mixture:GaussianMixture", "", "", {}, "binary")
+    example = registry.Family(
+        "bernoulli-mixture", "latentia.models.gaussian_mixture:GaussianMixture", "", "", {}, "binary"
+    )
     monkeypatch.setattr(registry, "FAMILIES", (*registry.FAMILIES, example))
     for line, words in commands(page):
         try:

@@ -51,7 +51,9 @@ def test_pipeline_and_grid_search(binary):
     pipeline = make_pipeline(RBM(n_components=4, n_epochs=30, batch_size=10, random_state=0), LogisticRegression())
     search = GridSearchCV(pipeline, {"rbm__learning_rate": [1e-6, 0.1]}, cv=2).fit(X, y)
     assert search.best_score_ > 0.95
-    scores = GridSearchCV(RBM(n_components=2, n_epochs=30, batch_size=10, random_state=0), {"learning_rate": [1e-6, 0.1]}, cv=2).fit(X)
+    scores = GridSearchCV(
+        RBM(n_components=2, n_epochs=30, batch_size=10, random_state=0), {"learning_rate": [1e-6, 0.1]}, cv=2
+    ).fit(X)
     assert scores.best_params_ == {"learning_rate": 0.1}  # by exact held-out likelihood
 
 

@@ -136,7 +136,10 @@ def test_damaged_and_foreign_files_are_refused(rbm, tmp_path):
     flipped[-3] ^= 1
     newer = _edit_header(good, lambda h: h["__metadata__"].update(format_version="99"))
     foreign = _edit_header(good, lambda h: h["__metadata__"].pop("latentia"))
-    renamed = _edit_header(good, lambda h: h["__metadata__"].update(latentia=h["__metadata__"]["latentia"].replace("rbm", "ppca")))
+    renamed = _edit_header(
+        good,
+        lambda h: h["__metadata__"].update(latentia=h["__metadata__"]["latentia"].replace("rbm", "ppca")),
+    )
     cases = {
         "cut off": (good[:-10], "not a complete"),
         "header cut off": (good[:20], "not a complete"),
@@ -194,7 +197,9 @@ def test_wrong_data_for_other_units():
         GaussianRBM(**SMALL).fit(np.full((5, 4), 1e300) * np.arange(5)[:, None])
 
 
-@pytest.mark.parametrize("estimator", [RBM(**SMALL), GaussianRBM(**SMALL), GaussianMixture(2, random_state=0), PPCA(2)])
+@pytest.mark.parametrize(
+    "estimator", [RBM(**SMALL), GaussianRBM(**SMALL), GaussianMixture(2, random_state=0), PPCA(2)]
+)
 def test_constant_and_zero_columns_train(estimator, X):
     data = np.concatenate([X, np.zeros((60, 1)), np.ones((60, 1))], axis=1)
     fitted = estimator.fit(data)
@@ -276,7 +281,10 @@ def test_an_algorithm_that_does_not_fit_says_what_is_missing(X):
         def _learner(self, plan):
             return EM()
 
-    with pytest.raises(CapabilityError, match=r"EM cannot be used with RBMModel.*MStep \(.*m_step.*Objectives that fit: cd, pcd, tempering"):
+    with pytest.raises(
+        CapabilityError,
+        match=r"EM cannot be used with RBMModel.*MStep \(.*m_step.*Objectives that fit: cd, pcd, tempering",
+    ):
         RBMByEM(**SMALL).fit(X)
     assert {need.__name__ for need in Contrastive(Gibbs()).requires} == {"FreeEnergy", "Conditionals"}
 

@@ -23,9 +23,7 @@ def random_units(name: str, n: int, *, key, n_states: int = 3):
     return layer
 
 
-def random_rbm(
-    visible: str, hidden: str, n_visible: int, n_hidden: int, *, seed: int, scale: float
-) -> RBMModel:
+def random_rbm(visible: str, hidden: str, n_visible: int, n_hidden: int, *, seed: int, scale: float) -> RBMModel:
     keys = jax.random.split(jax.random.key(seed), 5)
     model = RBMModel.make(
         random_units(visible, n_visible, key=keys[0]),

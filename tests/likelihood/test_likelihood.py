@@ -125,9 +125,7 @@ def test_free_energies_are_double_even_for_a_single_precision_model():
         for a in (model.weights, model.visible_offset, model.hidden_offset, model.hidden.bias)
     )
     field = (1 - mu) @ w
-    by_hand = (
-        -np.asarray(model.visible.bias, np.float64).sum() + lam @ field - np.logaddexp(0, b + field).sum()
-    )
+    by_hand = -np.asarray(model.visible.bias, np.float64).sum() + lam @ field - np.logaddexp(0, b + field).sum()
     np.testing.assert_allclose(likelihood.free_energies(model, x), by_hand, rtol=1e-13)
 
 
@@ -136,9 +134,7 @@ def test_refusals():
     model = random_rbm("bernoulli", "bernoulli", 16, 12, seed=0, scale=0.5)
     with pytest.raises(UnknownNameError, match=r"'exakt'. Did you mean 'exact'\?"):
         likelihood.log_likelihood(model, x, key=KEY, method="exakt")
-    with pytest.raises(
-        ParameterError, match=r"4,096 hidden states, more than the limit of 10\. Use method='ais'"
-    ):
+    with pytest.raises(ParameterError, match=r"4,096 hidden states, more than the limit of 10\. Use method='ais'"):
         likelihood.log_likelihood(model, x, key=KEY, method="exact", limit=10)
     with pytest.raises(DataError, match="no rows"):
         likelihood.log_likelihood(model, x[:0], key=KEY)
@@ -159,9 +155,7 @@ def test_results_read_well():
     assert str(result) == ("-82.95 nats (two-sided [-83.01, -82.90], stderr 0.012, AIS (2000 temperatures))")
     assert result.width == pytest.approx(0.11)
     assert result.warning is None
-    exact = LogZ(
-        1.5, 1.5, 1.5, 0.0, "exact (normalised)", {"odd": np.float64("inf"), "list": (np.int64(1), "a")}
-    )
+    exact = LogZ(1.5, 1.5, 1.5, 0.0, "exact (normalised)", {"odd": np.float64("inf"), "list": (np.int64(1), "a")})
     assert str(exact) == "1.50 nats (exact (normalised))"
     assert exact.as_dict()["details"] == {"odd": None, "list": [1.0, "a"]}
     with pytest.raises(AttributeError):

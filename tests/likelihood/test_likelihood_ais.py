@@ -129,8 +129,7 @@ def test_equilibrium_starts_where_it_is_told_and_stays_in_equilibrium():
     starts = states[np.random.default_rng(0).choice(len(p), (30, 16), p=p)]
     settings = {k: SMALL[k] for k in ("n_replicas", "n_burn_in", "n_steps")}
     runs = [
-        equilibrium(model, 16, key=jax.random.key(i), start=start, **settings)
-        for i, start in enumerate(starts)
+        equilibrium(model, 16, key=jax.random.key(i), start=start, **settings) for i, start in enumerate(starts)
     ]
     spread = np.sqrt(p @ energies**2 - (p @ energies) ** 2)
     for samples in ([r.x for r in runs], [r.earlier for r in runs]):
@@ -147,9 +146,7 @@ def test_both_layers_continuous():
     """Gaussian–Gaussian, where E = e₀ − cᵀs + ½ sᵀPs in standardised units s and Z is a Gaussian integral."""
     model = random_rbm("gaussian", "gaussian", 3, 2, seed=9, scale=0.2)
     v, h = model.visible, model.hidden
-    w, mu, lam = (
-        np.asarray(a, np.float64) for a in (model.weights, model.visible_offset, model.hidden_offset)
-    )
+    w, mu, lam = (np.asarray(a, np.float64) for a in (model.weights, model.visible_offset, model.hidden_offset))
     m, k = (np.asarray(u.location, np.float64) for u in (v, h))
     pv, ph = (np.exp(-2 * np.asarray(u.log_sigma, np.float64)) for u in (v, h))
     cross = -pv[:, None] * w * ph
@@ -176,9 +173,7 @@ def test_a_path_that_would_leave_the_bounds_uses_the_plain_base():
 
 
 def crafted(forward, reverse, **numbers):
-    samples = Equilibrium(
-        0, 0, 0, **{"swap_rate_min": 0.5, "swap_rate_mean": 0.5, "hottest_beta": 0.0, **numbers}
-    )
+    samples = Equilibrium(0, 0, 0, **{"swap_rate_min": 0.5, "swap_rate_mean": 0.5, "hottest_beta": 0.0, **numbers})
     return ais.combine(np.asarray(forward), np.asarray(reverse), samples, "test", 0.0)
 
 
@@ -215,9 +210,7 @@ def test_schedule_rises_from_zero_to_one():
 
 
 def test_refusals():
-    with pytest.raises(
-        CapabilityError, match=r"Coupled: it needs Tempered \(base, base_log_z, reduced_energy\)"
-    ):
+    with pytest.raises(CapabilityError, match=r"Coupled: it needs Tempered \(base, base_log_z, reduced_energy\)"):
         ais.log_z(coupled(), key=jax.random.key(0))
     for name in ("n_temperatures", "n_chains", "n_burn_in", "n_steps"):
         with pytest.raises(ParameterError, match=f"{name} must be at least"):

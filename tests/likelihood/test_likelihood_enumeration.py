@@ -75,9 +75,7 @@ def test_gaussian_visibles_against_the_closed_form():
     """MATH.md §1 with offsets: with v = W(z − λ), z gives Π√(2πσ²) exp(bᵀz − μᵀv + Σ(mv + ½v²)/σ²)."""
     model = random_rbm("gaussian", "bernoulli", 5, 4, seed=2, scale=0.8)
     v, h = model.visible, model.hidden
-    w, mu, lam = (
-        np.asarray(a, np.float64) for a in (model.weights, model.visible_offset, model.hidden_offset)
-    )
+    w, mu, lam = (np.asarray(a, np.float64) for a in (model.weights, model.visible_offset, model.hidden_offset))
     m, log_sigma, b = (np.asarray(a, np.float64) for a in (v.location, v.log_sigma, h.bias))
     terms = []
     for z in itertools.product((0.0, 1.0), repeat=4):
@@ -99,9 +97,7 @@ def test_continuous_layers_against_quadrature(visible, hidden):
     with double():
         target = double_rbm(visible, hidden, *sizes, seed=5, scale=0.7)
         points, states = jnp.asarray(grid)[:, None], jnp.asarray(discrete, jnp.float64)
-        energies = (
-            joint_energies(target, points, states) if left else joint_energies(target, states, points).T
-        )
+        energies = joint_energies(target, points, states) if left else joint_energies(target, states, points).T
     brute = logsumexp(-np.asarray(energies) + np.log(weights)[:, None])
     result = enumeration.log_z(model)
     np.testing.assert_allclose(result.estimate, brute, rtol=1e-10)

@@ -165,8 +165,9 @@ X = (np.random.default_rng(0).random((400, 12)) < 0.4).astype(float)
 slow = (lambda event: time.sleep(0.02)) if sys.argv[2] == "slow" else (lambda event: None)
 from latentia.learning import fit
 fit.Settings.checkpoint_seconds = 0.0
-RBM(n_components=7, batch_size=20, n_epochs=60, random_state=0, averaging=0.99, optimizer="adam", objective="{objective}",
-    n_chains=30, n_replicas=3, early_stopping=True, patience=60, run_dir=sys.argv[1], resume=True, callbacks=[slow]).fit(X)
+RBM(n_components=7, batch_size=20, n_epochs=60, random_state=0, averaging=0.99, optimizer="adam",
+    objective="{objective}", n_chains=30, n_replicas=3, early_stopping=True, patience=60,
+    run_dir=sys.argv[1], resume=True, callbacks=[slow]).fit(X)
 """
 
 
@@ -208,7 +209,8 @@ import jax, numpy as np
 assert len(jax.devices()) == int(sys.argv[1])
 from latentia import RBM
 X = (np.random.default_rng(0).random((400, 12)) < 0.4).astype(float)
-rbm = RBM(n_components=7, batch_size=40, n_epochs=3, random_state=0, n_chains=80, k=2, binarize="sample").fit(X, sample_weight=1 + X[:, 0])
+rbm = RBM(n_components=7, batch_size=40, n_epochs=3, random_state=0, n_chains=80, k=2, binarize="sample")
+rbm.fit(X, sample_weight=1 + X[:, 0])
 chains = rbm._state.objective.chains.x
 print(len(chains.sharding.device_set), chains.sharding.is_fully_replicated)
 rbm.save(sys.argv[2])
@@ -221,7 +223,9 @@ def test_four_devices_give_the_result_of_one(tmp_path):
     printed, models = {}, {}
     for n in ("1", "4"):
         path = tmp_path / f"{n}.safetensors"
-        done = subprocess.run([sys.executable, "-c", MESH, n, path], check=True, timeout=300, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", MESH, n, path], check=True, timeout=300, capture_output=True, text=True
+        )
         printed[n], models[n] = done.stdout.split(), load_file(path)
     assert printed == {"1": ["1", "True"], "4": ["4", "False"]}  # the chains really were split
     for name in models["1"]:
@@ -237,7 +241,9 @@ def test_memory_maps_are_streamed_and_give_the_result_of_an_array(X, tmp_path):
     np.testing.assert_array_equal(read_rows(mapped, np.array([[5, 1], [7, 5]])), X[[[5, 1], [7, 5]]])
     weights_ = np.linspace(0.5, 1.5, len(X))
     streamed = RBM(**SMALL).fit(mapped, sample_weight=weights_)
-    np.testing.assert_allclose(weights(streamed), weights(RBM(**SMALL).fit(X, sample_weight=weights_)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        weights(streamed), weights(RBM(**SMALL).fit(X, sample_weight=weights_)), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_chains_are_as_many_as_asked_for_and_persist(X):

@@ -63,9 +63,7 @@ def dense(kind, covariances):
 def mixture(kind, reg_covar=0.0):
     other = peer(kind)[0]
     logits = np.log(other.weights_) + 0.7  # they need not be normalised
-    return MixtureModel(
-        *map(jnp.asarray, (logits, other.means_, other.precisions_cholesky_)), kind, reg_covar
-    )
+    return MixtureModel(*map(jnp.asarray, (logits, other.means_, other.precisions_cholesky_)), kind, reg_covar)
 
 
 def peer(kind):
@@ -95,11 +93,7 @@ def implied(model):
 
 def data(n=200, d=D):
     rng = np.random.default_rng(1)
-    return (
-        rng.normal(size=(n, d)) @ rng.normal(size=(d, d))
-        + 2 * rng.integers(0, 2, (n, 1))
-        + rng.normal(size=d)
-    )
+    return rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) + 2 * rng.integers(0, 2, (n, 1)) + rng.normal(size=d)
 
 
 @eqx.filter_jit
@@ -160,16 +154,12 @@ def features(x, z):
     """z, z⊗x and z⊗x⊗x: first and second moments within each component (or with each latent)."""
     x, z = np.asarray(x, np.float64), np.asarray(z, np.float64)
     zx = z[:, :, None] * x[:, None, :]
-    return np.concatenate(
-        [a.reshape(len(x), -1) for a in (z, zx, zx[..., None] * x[:, None, None, :])], axis=1
-    )
+    return np.concatenate([a.reshape(len(x), -1) for a in (z, zx, zx[..., None] * x[:, None, None, :])], axis=1)
 
 
 def mixture_features(weights, means, covariances):
     second = covariances + means[:, :, None] * means[:, None, :]
-    return np.concatenate(
-        [weights, (weights[:, None] * means).ravel(), (weights[:, None, None] * second).ravel()]
-    )
+    return np.concatenate([weights, (weights[:, None] * means).ravel(), (weights[:, None, None] * second).ravel()])
 
 
 def condition(mean, covariance, fixed, x):
@@ -242,9 +232,7 @@ def test_ppca_matches_scikit_learn_at_its_parameters(x64):
     x, k = data(50, 6), 2
     pca = PCA(k).fit(x)
     loadings = pca.components_.T * np.sqrt(pca.explained_variance_ - pca.noise_variance_)
-    model = PPCAModel(
-        jnp.asarray(loadings), jnp.asarray(pca.mean_), jnp.log(jnp.asarray(pca.noise_variance_))
-    )
+    model = PPCAModel(jnp.asarray(loadings), jnp.asarray(pca.mean_), jnp.log(jnp.asarray(pca.noise_variance_)))
     np.testing.assert_allclose(-free_energies(model, x), pca.score_samples(x), rtol=1e-10)
 
 
@@ -590,9 +578,7 @@ def test_spread_rows_are_distinct_and_weighted_by_squared_distance():
     keys = jax.random.split(jax.random.key(0), 4000)
     rows, distances = jax.jit(jax.vmap(lambda key: spread_rows(x, 3, key=key)))(keys)
     assert all(len(np.unique(r, axis=0)) == 3 for r in np.asarray(rows[:200]))
-    np.testing.assert_allclose(
-        distances[0], np.sum((np.asarray(rows[0])[:, None] - np.asarray(x)[None]) ** 2, -1)
-    )
+    np.testing.assert_allclose(distances[0], np.sum((np.asarray(rows[0])[:, None] - np.asarray(x)[None]) ** 2, -1))
     first, second = np.asarray(rows[:, 0]), np.asarray(rows[:, 1])
     from_origin = (first == 0).all(1)  # then row (1, 0) has weight 1, and (0, 3) weight 2 · 9
     share = (second[from_origin] == [1, 0]).all(1)

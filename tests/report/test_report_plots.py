@@ -129,9 +129,7 @@ def test_rows_that_do_not_fold_are_refused(shape):
 
 
 def test_curves_have_a_panel_per_metric_and_skip_what_is_no_number():
-    history = [
-        {"step": i, "epoch": i, "seconds": 1.0, "loss": 1 / (i + 1), "gap": math.nan} for i in range(5)
-    ]
+    history = [{"step": i, "epoch": i, "seconds": 1.0, "loss": 1 / (i + 1), "gap": math.nan} for i in range(5)]
     history.append({"step": 5, "epoch": 5, "validation_score": 2.0})
     figure = plots.curves(history)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["Loss", "Gap", "Validation score"]

@@ -81,7 +81,7 @@ def draws_of(u, field, n):
     return jax.vmap(lambda k: u.sample(field, key=k))(jax.random.split(jax.random.key(1), n))
 
 
-# -- one layer ---------------------------------------------------------------------------------------------------
+# -- one layer --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -171,9 +171,7 @@ def test_standardisation_leaves_log_z_in_raw_units(name):
     for each in (plain, u, wide):  # integrated over raw x, in which the densities differ by the Jacobian
         grid = nodes(each.space, draws_of(each, field, 2000))
         own, energy, statistic, _ = facts(each, field, grid.points)
-        partitions.append(
-            logsumexp(-np.asarray(energy) + np.asarray(statistic) @ field + grid.log_weights)
-        )
+        partitions.append(logsumexp(-np.asarray(energy) + np.asarray(statistic) @ field + grid.log_weights))
         close(own["log_partition"], partitions[-1])
     close(partitions, [partitions[0]] * 3)
 
@@ -193,7 +191,7 @@ def test_standardised_reads_mean_and_scale_off_the_data():
         assert plain.standardised(jnp.asarray(x)) is plain
 
 
-# -- the cut-off normal, in single precision and far out ---------------------------------------------------------
+# -- the cut-off normal, in single precision and far out --------------------------------------------
 
 ALPHAS = np.array([-30.0, -20.0, -12.0, -8.5, -7.9, -5.0, -3.1, -2.9, -1.0, 0.0, 2.0, 8.0], np.float32)
 
@@ -237,7 +235,7 @@ def test_cut_off_normal_draws_far_in_the_tail():
         assert stats.kstest(column, cdf).pvalue > 1e-5, alpha
 
 
-# -- every pair of layers ----------------------------------------------------------------------------------------
+# -- every pair of layers ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("visible", "hidden"), PAIRS)
@@ -287,7 +285,7 @@ def test_base_log_z_recentring_and_centres_of_every_layer(name):
         close(moved.hidden_offset, 0.3 * model.hidden_offset + 0.7 * centres[1], tolerance=1e-12)
 
 
-# -- normalisability ---------------------------------------------------------------------------------------------
+# -- normalisability --------------------------------------------------------------------------------
 
 
 def test_the_margin_of_two_gaussian_layers_is_positive_definiteness():

@@ -15,9 +15,7 @@ from latentia.commands.outputs import check_output, write_rows
 @click.command()
 @run_argument
 @click.argument("data", required=False)
-@click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="File to write: .npy, .npz or .csv."
-)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="File to write: .npy, .npz or .csv.")
 @click.option(
     "--split", type=click.Choice(["train", "test"]), default="train", show_default=True, help="Which rows."
 )

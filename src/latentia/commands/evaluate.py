@@ -18,14 +18,10 @@ METHODS = ("auto", "exact", "ais")
 @run_argument
 @click.argument("data", required=False)
 @split_option
-@click.option(
-    "--method", type=click.Choice(METHODS), default="auto", show_default=True, help="How to find log Z."
-)
+@click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True, help="How to find log Z.")
 @click.option("--temperatures", type=click.IntRange(2), help="Steps of the annealing. [default: 2000]")
 @click.option("--chains", type=click.IntRange(2), help="Annealing runs in each direction. [default: 256]")
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="JSON file. [default: evaluation.json in the run]"
-)
+@click.option("--out", type=click.Path(path_type=Path), help="JSON file. [default: evaluation.json in the run]")
 @data_option
 @json_option
 def evaluate(

@@ -48,9 +48,7 @@ class FitCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Two sections."""
         shown = [
-            (param, param.get_help_record(ctx))
-            for param in self.get_params(ctx)
-            if isinstance(param, click.Option)
+            (param, param.get_help_record(ctx)) for param in self.get_params(ctx) if isinstance(param, click.Option)
         ]
         for title, mine in (("Run", True), ("Model and training", False)):
             records = [record for param, record in shown if record and (param.name in RUN_PARAMS) is mine]

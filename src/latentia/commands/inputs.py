@@ -25,9 +25,7 @@ class KeyValue(click.ParamType):
 
     name = "key=value"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, Any]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
         """(key, value)."""
         if isinstance(value, tuple):
             return value
@@ -109,9 +107,7 @@ class Run:
         remembered = self.data.get("name")
         source = source or remembered
         if source is None:
-            raise DataError(
-                f"{self.model_path} does not name the data it was trained on. Name some after it."
-            )
+            raise DataError(f"{self.model_path} does not name the data it was trained on. Name some after it.")
         if not options and source == remembered:
             options = dict(self.data.get("options") or {})
         return load_data(source, options)
@@ -124,9 +120,7 @@ def open_run(path: Path) -> Run:
         if not model.is_file():
             unfinished = (path / "checkpoint.safetensors").is_file()
             why = (
-                "its training has not finished: go on with fit … --resume"
-                if unfinished
-                else "it is no run folder"
+                "its training has not finished: go on with fit … --resume" if unfinished else "it is no run folder"
             )
             raise RunFolderError(f"There is no {MODEL} in {path}; {why}.")
         return Run(model, path, read_config(path))

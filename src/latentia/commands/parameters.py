@@ -68,9 +68,7 @@ def _option(name: str, hint: Any, default: Any, text: str) -> click.Option:
     if default is inspect.Parameter.empty:
         return click.Option([f"--{dashed}", name], type=_type(name, hint, None), required=True, help=text)
     if hint is bool:
-        return click.Option(
-            [f"--{dashed}/--no-{dashed}", name], default=default, show_default=True, help=text
-        )
+        return click.Option([f"--{dashed}/--no-{dashed}", name], default=default, show_default=True, help=text)
     kind = _type(name, hint, default)
     return click.Option([f"--{dashed}", name], type=kind, default=default, show_default=True, help=text)
 
@@ -105,9 +103,7 @@ def descriptions(estimator: type) -> dict[str, str]:
     lines = (inspect.getdoc(estimator) or "").splitlines()
     section: dict[str, str] = {}
     name = None
-    start = next(
-        (i + 1 for i, line in enumerate(lines) if line.strip() in ("Args:", "Arguments:")), len(lines)
-    )
+    start = next((i + 1 for i, line in enumerate(lines) if line.strip() in ("Args:", "Arguments:")), len(lines))
     for line in lines[start:]:
         if line.strip() and not line.startswith(" "):
             break

@@ -11,9 +11,7 @@ from latentia.commands.console import emit, json_option
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="HTML file. [default: report.html in the first run]"
-)
+@click.option("--out", type=click.Path(path_type=Path), help="HTML file. [default: report.html in the first run]")
 @click.option("--title", help="Heading of the page.")
 @json_option
 def report(runs: tuple[Path, ...], out: Path | None, title: str | None, as_json: bool) -> None:

@@ -16,21 +16,13 @@ from latentia.core.errors import DataError
 
 @click.command()
 @run_argument
-@click.option(
-    "-n", "--n-samples", type=click.IntRange(1), help="How many. [default: 64; 1 per row with --given]"
-)
-@click.option(
-    "--steps", type=click.IntRange(1), default=1000, show_default=True, help="Sweeps of the chains."
-)
-@click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="File to write: .npy, .npz or .csv."
-)
+@click.option("-n", "--n-samples", type=click.IntRange(1), help="How many. [default: 64; 1 per row with --given]")
+@click.option("--steps", type=click.IntRange(1), default=1000, show_default=True, help="Sweeps of the chains.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="File to write: .npy, .npz or .csv.")
 @click.option("--png", type=click.Path(path_type=Path), help="Also draw the samples as a grid of pictures.")
 @click.option("--given", type=click.Path(), help="File of rows with known entries, NaN where unknown.")
 @click.option("--mask", type=click.Path(), help="File of 0 and 1: 1 where --given is known.")
-@click.option(
-    "--mean", is_flag=True, help="Mean given the last latents instead of a draw: smoother pictures."
-)
+@click.option("--mean", is_flag=True, help="Mean given the last latents instead of a draw: smoother pictures.")
 @click.option("--seed", type=click.IntRange(0), help="Random seed. [default: the model's own]")
 @json_option
 def sample(
@@ -103,7 +95,5 @@ def _draw(path: Path, rows: Any, shape: tuple[int, ...]) -> None:
 def _image_shape(run: Run) -> tuple[int, ...]:
     shape = run.data.get("image_shape")
     if not shape:
-        raise DataError(
-            f"{run.model_path} does not say that its rows are pictures, so --png cannot draw them."
-        )
+        raise DataError(f"{run.model_path} does not say that its rows are pictures, so --png cannot draw them.")
     return tuple(shape)

@@ -136,7 +136,9 @@ def require(algorithm: AbstractAlgorithm, model: AbstractModel, *, fitting: Iter
     needs = " and ".join(f"{c.__name__} ({', '.join(_methods(c))})" for c in lacking)
     fits = list(fitting)
     hint = f" Objectives that fit: {', '.join(fits)}." if fits else ""
-    raise CapabilityError(f"{type(algorithm).__name__} cannot be used with {type(model).__name__}: it needs {needs}.{hint}")
+    raise CapabilityError(
+        f"{type(algorithm).__name__} cannot be used with {type(model).__name__}: it needs {needs}.{hint}"
+    )
 
 
 def _methods(capability: type[AbstractModel]) -> list[str]:

@@ -91,7 +91,9 @@ def read_arrays(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, Any]
             f"{path} has format version {version}; this release reads up to {FORMAT_VERSION}. Upgrade latentia."
         )
     if metadata.get(_DIGEST) != _digest(arrays, metadata[_DESCRIPTION]):
-        raise FileFormatError(f"{path} was changed after it was saved: its checksum does not match. Restore a copy.")
+        raise FileFormatError(
+            f"{path} was changed after it was saved: its checksum does not match. Restore a copy."
+        )
     return arrays, json.loads(metadata[_DESCRIPTION])
 
 

@@ -17,7 +17,9 @@ from latentia.core.parameters import names
 def to_arrays(tree: Any, prefix: str = "") -> dict[str, np.ndarray]:
     """Every array leaf by name."""
     arrays = eqx.filter(tree, eqx.is_array)
-    return {prefix + name: np.asarray(leaf) for name, leaf in zip(names(arrays), jax.tree.leaves(arrays), strict=True)}
+    return {
+        prefix + name: np.asarray(leaf) for name, leaf in zip(names(arrays), jax.tree.leaves(arrays), strict=True)
+    }
 
 
 def from_arrays(like: Any, arrays: Mapping[str, np.ndarray], prefix: str = "", *, source: str = "the file") -> Any:

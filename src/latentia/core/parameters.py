@@ -64,7 +64,11 @@ def _role(node: Any, path: tuple) -> str:
     role = WEIGHT
     for key in path:
         if isinstance(key, GetAttrKey):
-            field = {f.name: f for f in dataclasses.fields(node)}.get(key.name) if dataclasses.is_dataclass(node) else None
+            field = (
+                {f.name: f for f in dataclasses.fields(node)}.get(key.name)
+                if dataclasses.is_dataclass(node)
+                else None
+            )
             if field is not None:
                 role = field.metadata.get(_ROLE, role)
             node = getattr(node, key.name)

@@ -86,7 +86,7 @@ class Space:
             wanted = "-1 or +1 (spin units)"
         elif self.domain == "categorical":
             states = self.shape[1]
-            bad = (X < 0) | (X >= states) | (X != np.floor(X))
+            bad = (X < 0) | (states <= X) | (np.floor(X) != X)
             wanted = f"an integer from 0 to {states - 1} (categorical units with {states} states)"
         elif self.domain == "nonnegative":
             bad = X < 0

@@ -78,9 +78,7 @@ class Dataset:
         test = "" if self.X_test is None else f", {len(self.X_test)} held out"
         image = "" if self.image_shape is None else f", images {'×'.join(map(str, self.image_shape))}"
         labels = "" if self.y is None else ", labelled"
-        return (
-            f"<Dataset {self.name}: {self.X.shape[0]} × {self.X.shape[1]} {self.domain}{image}{labels}{test}>"
-        )
+        return f"<Dataset {self.name}: {self.X.shape[0]} × {self.X.shape[1]} {self.domain}{image}{labels}{test}>"
 
     def binarised(self, method: Literal["sample", "threshold"] = "sample", *, seed: int = 0) -> Dataset:
         """Return the same data with values 0 and 1; the description says how they were made.

@@ -185,8 +185,7 @@ def _choose_key(path: Path, arrays: Mapping[str, np.ndarray], key: str | None) -
     if len(arrays) == 1:
         return next(iter(arrays))
     raise DataError(
-        f"{path} does not say which array holds the examples. It holds: {names}. Name one of them X, or "
-        "pass key=…"
+        f"{path} does not say which array holds the examples. It holds: {names}. Name one of them X, or pass key=…"
     )
 
 
@@ -202,9 +201,7 @@ def _scale_factor(array: np.ndarray, scale: float | None, path: Path) -> float:
 
 def _as_rows(array: np.ndarray, path: Path) -> tuple[np.ndarray, tuple[int, ...] | None]:
     if array.dtype.kind not in "buif":
-        raise DataError(
-            f"{path} holds values of type {array.dtype}, not real numbers. Encode them as numbers."
-        )
+        raise DataError(f"{path} holds values of type {array.dtype}, not real numbers. Encode them as numbers.")
     if array.ndim == 2:
         return array, None
     if array.ndim == 3 or (array.ndim == 4 and array.shape[3] in (1, 3)):

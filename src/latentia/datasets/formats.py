@@ -68,9 +68,7 @@ def read_mat(path: Path, keys: Iterable[str]) -> dict[str, np.ndarray]:
 def read_cifar_binary(data: bytes, path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Pixels (n, 3072) and labels of one binary batch: rows of one label byte and 3,072 pixel bytes."""
     if not data or len(data) % (_CIFAR_PIXELS + 1):
-        raise damaged(
-            path, f"its {len(data)} bytes are no multiple of {_CIFAR_PIXELS + 1} (label and pixels)"
-        )
+        raise damaged(path, f"its {len(data)} bytes are no multiple of {_CIFAR_PIXELS + 1} (label and pixels)")
     rows = np.frombuffer(data, np.uint8).reshape(-1, _CIFAR_PIXELS + 1)
     return rows[:, 1:], rows[:, 0]
 

@@ -59,8 +59,7 @@ def _read(file: Path, color: bool) -> np.ndarray:
     # Pillow reports damage as OSError, SyntaxError (PNG), ValueError or EOFError, by format.
     except (OSError, SyntaxError, ValueError, EOFError, UnidentifiedImageError) as error:
         raise FileFormatError(
-            f"{file} is not a readable picture ({error}). It is cut off or of another kind; replace "
-            "or remove it."
+            f"{file} is not a readable picture ({error}). It is cut off or of another kind; replace or remove it."
         ) from error
 
 

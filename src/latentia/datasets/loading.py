@@ -103,9 +103,7 @@ def _missing(given: str | os.PathLike[str], path: Path) -> DataError | UnknownNa
     return UnknownNameError("data set (and no such file)", given, _NAMED)
 
 
-def _call(
-    what: str, module: str, function: str, arguments: tuple[Path, ...], options: dict[str, Any]
-) -> Dataset:
+def _call(what: str, module: str, function: str, arguments: tuple[Path, ...], options: dict[str, Any]) -> Dataset:
     loader: Callable[..., Dataset] = getattr(importlib.import_module(f"latentia.datasets.{module}"), function)
     valid = [p.name for p in inspect.signature(loader).parameters.values() if p.kind is p.KEYWORD_ONLY]
     unknown = [option for option in options if option not in valid]

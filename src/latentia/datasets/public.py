@@ -174,9 +174,7 @@ def load_caltech_silhouettes(*, held_out: Literal["test", "val"] = "test") -> Da
     if held_out not in ("test", "val"):
         raise ParameterError(f"held_out must be 'test' or 'val', got {held_out!r}.")
     (path,) = locate(CALTECH)
-    content = read_mat(
-        path, [f"{part}_{kind}" for part in ("train", held_out) for kind in ("data", "labels")]
-    )
+    content = read_mat(path, [f"{part}_{kind}" for part in ("train", held_out) for kind in ("data", "labels")])
     parts = {}
     for part in ("train", held_out):
         rows, labels = content[f"{part}_data"], content[f"{part}_labels"].ravel()

@@ -188,9 +188,7 @@ class ZCAWhitening(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 
 def _validated(estimator: BaseEstimator, X: Any, *, fitting: bool) -> np.ndarray:
-    checked: Any = validate_data(
-        estimator, X, dtype=_FLOATS, reset=fitting, ensure_min_samples=2 if fitting else 1
-    )
+    checked: Any = validate_data(estimator, X, dtype=_FLOATS, reset=fitting, ensure_min_samples=2 if fitting else 1)
     return checked
 
 

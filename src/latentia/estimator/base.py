@@ -35,7 +35,6 @@ from latentia.learning.contrastive import ContrastiveState
 from latentia.likelihood.pseudo import can_pseudo, pseudo_log_likelihood
 from latentia.likelihood.result import LogLikelihood, LogZ
 
-
 #: At most this many held-out rows enter a pseudo-likelihood, which costs one free energy per site.
 VALIDATION_ROWS = 256
 
@@ -47,6 +46,10 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     #: The name in the registry.
     family: ClassVar[str]
+    #: The fitted model, an :class:`equinox.Module`.
+    model_: Any
+    random_state: Any
+    verbose: int
     #: What each parameter may be.
     parameter_checks: ClassVar[Mapping[str, checks.Check]] = {}
 
@@ -107,11 +110,14 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             model = _initialise(model, jnp.asarray(x), jax.random.key(seed))
         return model, rows
 
-    def _train(self, model: Any, rows: np.ndarray, seed: int, plan: training.Plan, sample_weight: Any, state: Any) -> None:
+    def _train(
+        self, model: Any, rows: np.ndarray, seed: int, plan: training.Plan, sample_weight: Any, state: Any
+    ) -> None:
         learner = self._learner(plan)
         require(learner, model, fitting=fitting(model))
         for name in ("_log_z", "_state"):
-            self.__dict__.pop(name, None)
+            if name in self.__dict__:
+                delattr(self, name)
         weights = training.normalised_weights(sample_weight, rows.shape[0])
         try:
             result = training.run(self, model, rows, learner, self._prepare(model), plan, seed, weights, state)
@@ -123,10 +129,16 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     def _keep(self, result: Any) -> None:
         self.model_, self._state, self.history_ = result.model, result.state, result.history
-        self.n_steps_, self.fit_seconds_, self.compile_seconds_ = result.n_steps, result.seconds, result.compile_seconds
+        self.n_steps_, self.fit_seconds_, self.compile_seconds_ = (
+            result.n_steps,
+            result.seconds,
+            result.compile_seconds,
+        )
         self._n_features_out = int(np.prod(self.model_.z_space.shape))
 
-    def adopt(self, model: AbstractModel, blueprint: dict[str, Any], feature_names: list[str] | None = None) -> Self:
+    def adopt(
+        self, model: AbstractModel, blueprint: dict[str, Any], feature_names: list[str] | None = None
+    ) -> Self:
         """Become a fitted estimator around a given model."""
         self.blueprint_, self.model_, self.history_ = blueprint, model, []
         self.n_features_in_ = blueprint["n_features"]
@@ -148,7 +160,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             raise DataError("X has values beyond the range of float32 (about 3.4e38). Scale the data first.")
         return single
 
-    def _visibles(self, X: Any, *, purpose: str) -> np.ndarray:
+    def _visibles(self, X: Any, *, purpose: Purpose) -> np.ndarray:
         check_is_fitted(self, "model_")
         X = self._validate(X, reset=False)
         return self.model_.x_space.encode(np.asarray(self._rows(X, purpose=purpose)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,9 +28,11 @@ def number(low: float, high: float = float("inf"), *, open_low: bool = False, op
     """A finite number in a range; an end is excluded if it is open."""
 
     def check(name: str, value: Any) -> None:
-        fits = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        fits = fits and (low < value if open_low else low <= value) and (value < high if open_high else value <= high)
-        if not fits or value == float("inf"):
+        fits = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+        if fits:
+            above = low < float(value) if open_low else low <= float(value)
+            fits = above and (float(value) < high if open_high else float(value) <= high)
+        if not fits:
             span = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high or high == float('inf') else ']'}"
             raise ParameterError(f"{name} must be a number in {span}, got {value!r}.")
 

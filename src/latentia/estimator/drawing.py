@@ -43,7 +43,9 @@ def _free(model: Any, n: int, n_steps: int, key: PRNGKeyArray) -> tuple[Any, Any
     if isinstance(model, ExactSampler):
         return _exact(model, jax.random.split(key, n))
     if not isinstance(model, Conditionals):
-        raise CapabilityError(f"{type(model).__name__} cannot be sampled: it has neither ExactSampler nor Conditionals.")
+        raise CapabilityError(
+            f"{type(model).__name__} cannot be sampled: it has neither ExactSampler nor Conditionals."
+        )
     start_key, run_key = jax.random.split(key)
     # One sweep of the uncoupled model is an independent draw: chains start spread out, not all at one point.
     start = model.base() if isinstance(model, Tempered) else model
@@ -82,7 +84,9 @@ def _known(estimator: Any, given: Any, mask: Any, repeats: int) -> tuple[Any, An
     rows = np.asarray(given, np.float32)
     n_columns = x_space.n_columns
     if rows.ndim != 2 or rows.shape[1] != n_columns or rows.shape[0] == 0:
-        raise DataError(f"given must be a matrix with {n_columns} columns and at least one row, got shape {rows.shape}.")
+        raise DataError(
+            f"given must be a matrix with {n_columns} columns and at least one row, got shape {rows.shape}."
+        )
     known = ~np.isnan(rows) if mask is None else np.asarray(mask)
     if known.dtype != bool:
         raise DataError(f"mask must be boolean (True where given is known), got {known.dtype}.")

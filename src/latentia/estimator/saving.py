@@ -51,7 +51,9 @@ def load(path: str | Path) -> Any:
     known = set(estimator_class().get_params(deep=False))
     unknown = sorted(set(description["params"]) - known)
     if unknown:
-        raise FileFormatError(f"{path} has parameters that this release does not know: {', '.join(unknown)}. Upgrade latentia.")
+        raise FileFormatError(
+            f"{path} has parameters that this release does not know: {', '.join(unknown)}. Upgrade latentia."
+        )
     estimator = estimator_class(**description["params"])
     blueprint = description["blueprint"]
     shape = eqx.filter_eval_shape(lambda: estimator.build(blueprint))

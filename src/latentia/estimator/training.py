@@ -60,7 +60,13 @@ class Plan:
         """The plan for one pass over the rows, without validation or files."""
         steps = max(1, math.ceil(n_rows / self.batch_size))
         return dataclasses.replace(
-            self, n_steps=steps, chunk=steps, validation_fraction=0.0, patience=0, run_dir=None, constant_rate=True
+            self,
+            n_steps=steps,
+            chunk=steps,
+            validation_fraction=0.0,
+            patience=0,
+            run_dir=None,
+            constant_rate=True,
         )
 
 
@@ -92,7 +98,9 @@ def validate_mapped(estimator: Any, X: np.ndarray, *, reset: bool) -> np.ndarray
     if reset:
         estimator.n_features_in_ = int(X.shape[1])
     elif X.shape[1] != estimator.n_features_in_:
-        raise DataError(f"X has {X.shape[1]} features, but {type(estimator).__name__} expects {estimator.n_features_in_}.")
+        raise DataError(
+            f"X has {X.shape[1]} features, but {type(estimator).__name__} expects {estimator.n_features_in_}."
+        )
     for rows in blocks(X):
         if not np.isfinite(rows).all():
             raise DataError("The memory map contains NaN or infinity. Clean the data before fitting.")
@@ -107,7 +115,15 @@ def blocks(X: np.ndarray, n_bytes: int = 32 * 1024**2) -> Any:
 
 
 def run(
-    estimator: Any, model: Any, rows: Any, learner: Any, prepare: Any, plan: Plan, seed: int, weights: Any, state: Any
+    estimator: Any,
+    model: Any,
+    rows: Any,
+    learner: Any,
+    prepare: Any,
+    plan: Plan,
+    seed: int,
+    weights: Any,
+    state: Any,
 ) -> loop.Result:
     """One run of the loop, with its validation rows and its folder."""
     rows, weights, held_out = _split(rows, weights, plan.validation_fraction, seed)
@@ -133,7 +149,9 @@ def run(
         model, rows, learner, prepare, settings, key=jax.random.key(seed), weights=weights, state=state
     )
     if folder is not None:
-        finished = estimator.adopt(result.model, estimator.blueprint_, list(getattr(estimator, "feature_names_in_", [])) or None)
+        finished = estimator.adopt(
+            result.model, estimator.blueprint_, list(getattr(estimator, "feature_names_in_", [])) or None
+        )
         saving.save(finished, folder / "model.safetensors")
     return result
 
@@ -149,7 +167,9 @@ def _split(rows: Any, weights: Any, fraction: float, seed: int) -> tuple[Any, An
     held_out = read_rows(rows, np.sort(order[:n_held]))
     kept = np.sort(order[n_held:])
     if is_mapped(rows):
-        raise DataError("Early stopping needs validation rows, which a memory map does not yield. Fit on an array, or turn it off.")
+        raise DataError(
+            "Early stopping needs validation rows, which a memory map does not yield. Fit on an array, or turn it off."
+        )
     return rows[kept], None if weights is None else weights[kept], held_out
 
 
@@ -159,7 +179,9 @@ def _fingerprint(estimator: Any, rows: Any, seed: int) -> str:
     for name in ("run_dir", "resume", "verbose"):
         params.pop(name, None)
     digest = hashlib.sha256(json.dumps([params, seed, list(rows.shape)], sort_keys=True, default=str).encode())
-    digest.update(np.ascontiguousarray(read_rows(rows, np.linspace(0, rows.shape[0] - 1, 64).astype(int))).tobytes())
+    digest.update(
+        np.ascontiguousarray(read_rows(rows, np.linspace(0, rows.shape[0] - 1, 64).astype(int))).tobytes()
+    )
     return digest.hexdigest()
 
 

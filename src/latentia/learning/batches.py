@@ -73,7 +73,7 @@ def _read_file(X: Any, rows: np.ndarray) -> np.ndarray:
     out = np.empty((rows.size, *X.shape[1:]), X.dtype)
     row_bytes = out.strides[0]
     runs = np.split(np.arange(rows.size), np.flatnonzero(np.diff(rows) != 1) + 1)
-    target = memoryview(out.reshape(rows.size, -1).view(np.uint8))
+    target: Any = out.reshape(rows.size, -1).view(np.uint8)
     with open(X.filename, "rb", buffering=0) as file:
         for run in runs:
             if run.size == 0:
@@ -81,7 +81,9 @@ def _read_file(X: Any, rows: np.ndarray) -> np.ndarray:
             wanted = target[run[0] : run[-1] + 1]
             got = os.preadv(file.fileno(), [wanted], X.offset + int(rows[run[0]]) * row_bytes)
             if got != run.size * row_bytes:
-                raise DataError(f"{X.filename} ended before row {rows[run[-1]]}: it was cut off while it was in use.")
+                raise DataError(
+                    f"{X.filename} ended before row {rows[run[-1]]}: it was cut off while it was in use."
+                )
     return out
 
 

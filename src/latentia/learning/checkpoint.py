@@ -14,7 +14,11 @@ FILE = "checkpoint.safetensors"
 
 def save(folder: Path, tree: Any, progress: dict[str, Any], fingerprint: str) -> None:
     """Replace the folder's checkpoint."""
-    write_arrays(folder / FILE, to_arrays(tree), {"kind": "checkpoint", "progress": progress, "fingerprint": fingerprint})
+    write_arrays(
+        folder / FILE,
+        to_arrays(tree),
+        {"kind": "checkpoint", "progress": progress, "fingerprint": fingerprint},
+    )
 
 
 def exists(folder: Path) -> bool:

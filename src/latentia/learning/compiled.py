@@ -78,7 +78,11 @@ def _chunk(inputs: Inputs, carry: Carry) -> tuple[Carry, dict]:
     arrays, metrics = jax.lax.scan(group, arrays, each)
     carry = eqx.combine(arrays, static)
     summary = {name: jnp.mean(values) for name, values in metrics.items()}
-    return carry, {"metrics": summary, "finite": all_finite((carry, summary)), "largest": largest(carry.model)}
+    return carry, {
+        "metrics": summary,
+        "finite": all_finite((carry, summary)),
+        "largest": largest(carry.model),
+    }
 
 
 def _unroll(arrays: Any) -> int:
@@ -129,7 +133,5 @@ def is_compiled(inputs: Inputs, carry: Carry) -> bool:
 
 def _signature(tree: Any) -> Any:
     flat, treedef = jax.tree.flatten(tree)
-    specs = tuple(
-        (jax.typeof(leaf), leaf.sharding) if isinstance(leaf, jax.Array) else leaf for leaf in flat
-    )
-    return treedef, specs, jax.config.jax_enable_x64
+    specs = tuple((jax.typeof(leaf), leaf.sharding) if isinstance(leaf, jax.Array) else leaf for leaf in flat)
+    return treedef, specs, jax.config.read("jax_enable_x64")

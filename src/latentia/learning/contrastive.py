@@ -124,4 +124,6 @@ def tempering(k: int = 1, n_chains: int | None = None, n_replicas: int = 10, tar
     >>> tempering(n_replicas=8).sampler.betas.shape
     (8,)
     """
-    return Contrastive(samplers.ParallelTempering.make(n_replicas, target=target), k, persistent=True, n_chains=n_chains)
+    return Contrastive(
+        samplers.ParallelTempering.make(n_replicas, target=target), k, persistent=True, n_chains=n_chains
+    )

@@ -138,7 +138,17 @@ def fit(
 class _Run:
     """One training run: the carry, and the host's bookkeeping."""
 
-    def __init__(self, model: Any, X: Any, learner: Any, prepare: Any, settings: Settings, key: Any, weights: Any, state: Any):
+    def __init__(
+        self,
+        model: Any,
+        X: Any,
+        learner: Any,
+        prepare: Any,
+        settings: Settings,
+        key: Any,
+        weights: Any,
+        state: Any,
+    ):
         self.learner, self.prepare, self.settings, self.key = learner, prepare, settings, key
         self.mesh = data_mesh(settings.devices, settings.batch_size)
         self.batches = Batches(X, weights, RowOrder(X.shape[0], settings.batch_size, settings.seed), self.mesh)
@@ -272,7 +282,14 @@ class _Run:
         model = self.best if self.settings.patience else self.learner.final(self.carry.model, self.carry.state)
         early = self.stopped and self.step < self.n_steps
         return Result(
-            _copy(model), self.carry.state, self.history, self.seconds, self.compile_seconds, self.step, self.rollbacks, early
+            _copy(model),
+            self.carry.state,
+            self.history,
+            self.seconds,
+            self.compile_seconds,
+            self.step,
+            self.rollbacks,
+            early,
         )
 
 

@@ -15,7 +15,6 @@ from latentia.core.model import AbstractModel, Centred, Constrained
 from latentia.core.parameters import trainable
 from latentia.learning.optimizer import Optimizer
 
-
 #: Most steps from one full step to the next: offsets, averages and metrics change slowly.
 PERIOD = 32
 
@@ -55,7 +54,11 @@ class GradientLearner(AbstractLearner):
         """States of objective and optimiser."""
         average = jax.tree.map(jnp.array, eqx.filter(model, eqx.is_inexact_array)) if self.averaging else None
         return GradientState(
-            self.objective.init(model, x, key=key), self.optimizer.init(model), average, jnp.array(0.0), jnp.array(1.0)
+            self.objective.init(model, x, key=key),
+            self.optimizer.init(model),
+            average,
+            jnp.array(0.0),
+            jnp.array(1.0),
         )
 
     @property
@@ -91,7 +94,9 @@ class GradientLearner(AbstractLearner):
         # Early on the average follows quickly: the start is forgotten.
         decay = jnp.minimum(self.averaging, (1 + state.step) / (10 + state.step)) ** since
         new = eqx.filter(model, eqx.is_inexact_array)
-        return jax.tree.map(lambda old, new: (decay * old + (1 - decay) * new).astype(new.dtype), state.average, new)
+        return jax.tree.map(
+            lambda old, new: (decay * old + (1 - decay) * new).astype(new.dtype), state.average, new
+        )
 
     def slower(self, state: GradientState) -> GradientState:
         """Half the step."""

@@ -70,8 +70,8 @@ class Optimizer(eqx.Module):
             raise ParameterError(f"optimizer must be a name or an Optax transformation, got {direction!r}.")
         if schedule not in get_args(Schedule):
             raise UnknownNameError("schedule", schedule, get_args(Schedule))
-        numbers = (jnp.asarray(float(v), jnp.float32) for v in (learning_rate, n_steps, weight_decay))
-        return cls(direction, *numbers, float(momentum), schedule, float(clip))
+        rate, steps, decay = (jnp.asarray(float(v), jnp.float32) for v in (learning_rate, n_steps, weight_decay))
+        return cls(direction, rate, steps, decay, float(momentum), schedule, float(clip))
 
     def _transform(self) -> optax.GradientTransformation:
         named = isinstance(self.direction, str)
@@ -85,7 +85,11 @@ class Optimizer(eqx.Module):
     def rate(self, step: Float[Array, ""]) -> Float[Array, ""]:
         """The rate at a step: constant, or falling to zero at ``n_steps``."""
         left = jnp.clip(1 - step / self.n_steps, 0.0, 1.0)
-        factor = {"constant": jnp.ones_like(left), "linear": left, "cosine": 0.5 * (1 - jnp.cos(jnp.pi * left))}
+        factor = {
+            "constant": jnp.ones_like(left),
+            "linear": left,
+            "cosine": 0.5 * (1 - jnp.cos(jnp.pi * left)),
+        }
         return self.learning_rate * factor[self.schedule]
 
     def update(self, grads: Any, state: Any, model: Any, *, step: Any, slowdown: Any) -> tuple[Any, Any]:

@@ -98,9 +98,7 @@ def log_z(
     )
 
 
-def combine(
-    forward: np.ndarray, reverse: np.ndarray, samples: Equilibrium, method: str, seconds: float
-) -> LogZ:
+def combine(forward: np.ndarray, reverse: np.ndarray, samples: Equilibrium, method: str, seconds: float) -> LogZ:
     """The interval from the log-weights of both directions, in the forward sense and with log Z₀ added."""
     if not (np.isfinite(forward).all() and np.isfinite(reverse).all()):
         raise ParameterError(
@@ -164,9 +162,7 @@ def _fitted_base(model: Any, x: Any) -> tuple[Any, Scalar]:
     """
     base, plain = model.base(x), model.base()
     if isinstance(model, Bounded):
-        margins = jax.lax.map(
-            lambda beta: tempering.at(base, model, beta).margin(), jnp.linspace(0.0, 1.0, 65)
-        )
+        margins = jax.lax.map(lambda beta: tempering.at(base, model, beta).margin(), jnp.linspace(0.0, 1.0, 65))
         safe = jnp.all(margins > 0)
         base = jax.tree.map(lambda a, b: jnp.where(safe, a, b) if eqx.is_array(a) else a, base, plain)
     return base, base.base_log_z()

@@ -101,9 +101,7 @@ def _tempered(sampler: Any, model: Any, x: Any, n_burn_in: int, n_steps: int, *,
         key, adapting = step
         choose = lambda new, old: jax.tree.map(lambda a, b: jnp.where(adapting, a, b), new, old)  # noqa: E731
         states, info = samplers.advance(sampler, model, states, key=key)
-        sampler, earlier = choose(
-            (sampler.adapt(info), jax.vmap(sampler.visible)(states)), (sampler, earlier)
-        )
+        sampler, earlier = choose((sampler.adapt(info), jax.vmap(sampler.visible)(states)), (sampler, earlier))
         return (sampler, states, earlier), jax.tree.map(lambda a: jnp.mean(a, axis=0), info)
 
     total = n_burn_in + n_steps

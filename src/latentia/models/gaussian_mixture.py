@@ -133,9 +133,7 @@ class MixtureModel(Normalised, LatentFreeEnergy, MStep, ExactSampler, Decodes, C
         else:
             scales = root if self.covariance_type == "diag" else root[:, None]
             residual = x[None, :] - self.means
-            density = gaussian.whitened_log_density(
-                residual * scales, jnp.broadcast_to(scales, residual.shape)
-            )
+            density = gaussian.whitened_log_density(residual * scales, jnp.broadcast_to(scales, residual.shape))
         return self.log_priors() + density
 
     def energy(self, x: Value, z: OneHot) -> Scalar:
@@ -279,6 +277,7 @@ class GaussianMixture(BatchEstimator):
     """
 
     family = "gaussian-mixture"
+    covariance_type: CovarianceType
     parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
         **BATCH_CHECKS,
         "covariance_type": checks.one_of(*get_args(CovarianceType)),

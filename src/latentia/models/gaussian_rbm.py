@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from latentia.learning.optimizer import Schedule
 from latentia.models.rbm import RBM
 
 
@@ -69,7 +70,7 @@ class GaussianRBM(RBM):
         n_epochs: int = 20,
         batch_size: int = 100,
         learning_rate: float = 0.003,
-        schedule: str = "linear",
+        schedule: Schedule = "linear",
         optimizer: Any = "adam",
         momentum: float = 0.0,
         weight_decay: float = 0.0,

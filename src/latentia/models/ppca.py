@@ -270,7 +270,9 @@ class PPCA(BatchEstimator):
 
     def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
         if self.n_components > X.shape[1]:
-            raise ParameterError(f"n_components={self.n_components} is more than the {X.shape[1]} features of the data.")
+            raise ParameterError(
+                f"n_components={self.n_components} is more than the {X.shape[1]} features of the data."
+            )
         return super()._blueprint(X)
 
     @property

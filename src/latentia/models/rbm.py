@@ -40,6 +40,7 @@ from latentia.core.space import Space
 from latentia.estimator import checks, training
 from latentia.estimator.base import Purpose
 from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
+from latentia.learning.optimizer import Schedule
 from latentia.ops.arrays import keep, weighted_mean
 from latentia.units import UNITS, AbstractUnits, Factorial
 from latentia.units import make as make_units
@@ -48,7 +49,15 @@ Value = Float[Array, "*shape"]
 
 
 class RBMModel(
-    FreeEnergy, LatentFreeEnergy, ExactPosterior, Decodes, Tempered, Centred, Constrained, Bounded, Initialised
+    FreeEnergy,
+    LatentFreeEnergy,
+    ExactPosterior,
+    Decodes,
+    Tempered,
+    Centred,
+    Constrained,
+    Bounded,
+    Initialised,
 ):
     """E(x, z) = E_v(x) + E_h(z) − (s(x) − μ)ᵀ W (t(z) − λ)."""
 
@@ -59,7 +68,9 @@ class RBMModel(
     hidden_offset: Float[Array, " hidden"] = buffer()
 
     @classmethod
-    def make(cls, visible: AbstractUnits, hidden: AbstractUnits, *, key: PRNGKeyArray, weight_scale: float = 0.01) -> Self:
+    def make(
+        cls, visible: AbstractUnits, hidden: AbstractUnits, *, key: PRNGKeyArray, weight_scale: float = 0.01
+    ) -> Self:
         """Small random weights between two layers, no offsets."""
         shape = (visible.n_statistics, hidden.n_statistics)
         weights = weight_scale * jax.random.normal(key, shape)
@@ -147,7 +158,9 @@ class RBMModel(
 
     def project(self) -> Self:
         """Scales inside their range."""
-        return eqx.tree_at(lambda m: (m.visible, m.hidden), self, (self.visible.projected(), self.hidden.projected()))
+        return eqx.tree_at(
+            lambda m: (m.visible, m.hidden), self, (self.visible.projected(), self.hidden.projected())
+        )
 
     def margin(self) -> Scalar:
         """1 − ‖A‖₂ for two unbounded layers, A = diag(1/σ_v) W diag(1/σ_h); always 1 otherwise.
@@ -254,7 +267,7 @@ class RBM(GradientEstimator):
         n_epochs: int = 20,
         batch_size: int = 100,
         learning_rate: float = 0.1,
-        schedule: str = "linear",
+        schedule: Schedule = "linear",
         optimizer: Any = "sgd",
         momentum: float = 0.0,
         weight_decay: float = 0.0,

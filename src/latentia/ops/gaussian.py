@@ -24,9 +24,7 @@ Matrix = Float[Array, "n n"]
 Scalar = Float[Array, ""]
 
 
-def with_ridge(
-    variances: Float[Array, "*n"], ridge: float, relative: Scalar | float = 0.0
-) -> Float[Array, "*n"]:
+def with_ridge(variances: Float[Array, "*n"], ridge: float, relative: Scalar | float = 0.0) -> Float[Array, "*n"]:
     """Variances plus a ridge, or plus the ``relative`` part of each variance where that is larger."""
     least = max(ridge, float(jnp.finfo(variances.dtype).tiny))
     return variances + jnp.maximum(relative * variances, least)

@@ -22,7 +22,9 @@ def inverse_mills(alpha: Float[Array, "*s"]) -> Float[Array, "*s"]:
     return jnp.exp(-0.5 * alpha**2 - _LOG_SQRT_2PI - log_ndtr(alpha))
 
 
-def mean_and_variance(m: Float[Array, "*s"], sigma: Float[Array, "*s"]) -> tuple[Float[Array, "*s"], Float[Array, "*s"]]:
+def mean_and_variance(
+    m: Float[Array, "*s"], sigma: Float[Array, "*s"]
+) -> tuple[Float[Array, "*s"], Float[Array, "*s"]]:
     """Mean and variance of N(m, σ²) given x ≥ 0."""
     alpha = m / sigma
     ratio = inverse_mills(alpha)

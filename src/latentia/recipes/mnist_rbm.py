@@ -18,27 +18,67 @@ _BINARISATION = "training digits sampled anew at every step; test digits sampled
 
 _COMMON = {"binarize": "sample", "objective": "pcd", "averaging": 0.9995, "weight_decay": 2e-5}
 _QUICK = {
-    "fit": {**_COMMON, "n_components": 32, "k": 1, "n_chains": 100, "batch_size": 200, "n_epochs": 1, "learning_rate": 0.1},
+    "fit": {
+        **_COMMON,
+        "n_components": 32,
+        "k": 1,
+        "n_chains": 100,
+        "batch_size": 200,
+        "n_epochs": 1,
+        "learning_rate": 0.1,
+    },
     "likelihood": {"n_temperatures": 100, "n_chains": 32, "n_burn_in": 20, "n_steps": 20},
 }
 _SMALL = {
     "full": {
-        "fit": {**_COMMON, "n_components": 500, "k": 3, "n_chains": 2000, "batch_size": 200, "n_epochs": 720, "learning_rate": 0.5},
+        "fit": {
+            **_COMMON,
+            "n_components": 500,
+            "k": 3,
+            "n_chains": 2000,
+            "batch_size": 200,
+            "n_epochs": 720,
+            "learning_rate": 0.5,
+        },
         "likelihood": {"n_temperatures": 16_000, "n_chains": 1024},
     },
     "cpu": {
-        "fit": {**_COMMON, "n_components": 500, "k": 1, "n_chains": 200, "batch_size": 200, "n_epochs": 60, "learning_rate": 0.2},
+        "fit": {
+            **_COMMON,
+            "n_components": 500,
+            "k": 1,
+            "n_chains": 200,
+            "batch_size": 200,
+            "n_epochs": 60,
+            "learning_rate": 0.2,
+        },
         "likelihood": {"n_temperatures": 2000, "n_chains": 100, "n_burn_in": 200, "n_steps": 200},
     },
     "quick": _QUICK,
 }
 _LARGE = {
     "full": {
-        "fit": {**_COMMON, "n_components": 2000, "k": 3, "n_chains": 2000, "batch_size": 200, "n_epochs": 700, "learning_rate": 0.4},
+        "fit": {
+            **_COMMON,
+            "n_components": 2000,
+            "k": 3,
+            "n_chains": 2000,
+            "batch_size": 200,
+            "n_epochs": 700,
+            "learning_rate": 0.4,
+        },
         "likelihood": {"n_temperatures": 24_000, "n_chains": 512},
     },
     "cpu": {
-        "fit": {**_COMMON, "n_components": 1000, "k": 1, "n_chains": 200, "batch_size": 200, "n_epochs": 60, "learning_rate": 0.2},
+        "fit": {
+            **_COMMON,
+            "n_components": 1000,
+            "k": 1,
+            "n_chains": 200,
+            "batch_size": 200,
+            "n_epochs": 60,
+            "learning_rate": 0.2,
+        },
         "likelihood": {"n_temperatures": 2000, "n_chains": 100, "n_burn_in": 200, "n_steps": 200},
     },
     "quick": _QUICK,
@@ -82,5 +122,11 @@ _LITERATURE = {
     "ladder VAE (Sønderby et al., 2016)": "-81.74, a lower bound",
 }
 
-MNIST_RBM = Recipe("RBM with 500 hidden units on binarised MNIST, two-sided test log-likelihood", _LITERATURE, _runner(_SMALL))
-MNIST_RBM_LARGE = Recipe("A large RBM on binarised MNIST, two-sided test log-likelihood", _LITERATURE, _runner(_LARGE))
+MNIST_RBM = Recipe(
+    "RBM with 500 hidden units on binarised MNIST, two-sided test log-likelihood",
+    _LITERATURE,
+    _runner(_SMALL),
+)
+MNIST_RBM_LARGE = Recipe(
+    "A large RBM on binarised MNIST, two-sided test log-likelihood", _LITERATURE, _runner(_LARGE)
+)

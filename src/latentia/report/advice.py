@@ -43,9 +43,7 @@ def _training(run: Run) -> list[str]:
         found.append(f"Not a finite number at some point: {', '.join(bad)}.")
     planned, epochs = run.params.get("n_epochs"), run.history[-1].get("epoch") if run.history else None
     if isinstance(planned, int) and isinstance(epochs, int | float) and epochs < planned - 1:
-        found.append(
-            f"Training ended after {epochs:.0f} of {planned} epochs: stopped early, or not finished."
-        )
+        found.append(f"Training ended after {epochs:.0f} of {planned} epochs: stopped early, or not finished.")
     return found
 
 
@@ -74,9 +72,7 @@ def _dead(run: Run, codes: np.ndarray | None) -> list[str]:
     dead = int(np.sum(spread < DEAD * (1.0 if bounded else max(float(spread.max()), 1e-6))))
     if not dead:
         return []
-    return [
-        f"{dead} of {codes.shape[1]} latents hardly respond to the data: their activation is nearly constant."
-    ]
+    return [f"{dead} of {codes.shape[1]} latents hardly respond to the data: their activation is nearly constant."]
 
 
 def _records(run: Run) -> list[str]:

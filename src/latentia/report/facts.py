@@ -147,8 +147,7 @@ def data_lines(run: Run) -> list[str]:
     name, options = run.data.get("name"), run.data.get("options") or {}
     if name:
         lines.append(
-            str(name)
-            + (f" ({', '.join(f'{k} = {_plain(v)}' for k, v in options.items())})" if options else "")
+            str(name) + (f" ({', '.join(f'{k} = {_plain(v)}' for k, v in options.items())})" if options else "")
         )
     if run.description:
         lines.append(run.description)

@@ -136,9 +136,7 @@ def likelihood(results: Any, names: Sequence[str] = ()) -> Figure:
                     va="bottom",
                 )
         if math.isfinite(estimate):
-            axes.plot(
-                estimate, place, "o", color=BLUE, markersize=8, markeredgecolor=PAPER, markeredgewidth=1.5
-            )
+            axes.plot(estimate, place, "o", color=BLUE, markersize=8, markeredgecolor=PAPER, markeredgewidth=1.5)
     axes.set(
         xlim=(low, high),
         ylim=(len(ends) - 0.4, -0.6 - 0.4 * (not names)),
@@ -188,9 +186,7 @@ def matrix(
     colours = "RdBu_r" if signed else "cividis"
     picture = axes.imshow(rows, aspect="auto", interpolation="none", vmin=low, vmax=high, cmap=colours)
     if columns and rows.shape[1] <= 24:
-        axes.set_xticks(
-            range(rows.shape[1]), [_short(str(name)) for name in columns], rotation=40, ha="right"
-        )
+        axes.set_xticks(range(rows.shape[1]), [_short(str(name)) for name in columns], rotation=40, ha="right")
     else:
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -208,9 +204,7 @@ def scatter(groups: Mapping[str, np.ndarray], *, columns: Sequence[str] = ()) ->
     for (name, points), colour, marker in zip(groups.items(), SERIES, "o^sD", strict=False):
         style = {"s": 14, "alpha": 0.55, "linewidths": 0, "color": colour, "marker": marker}
         axes.scatter(points[:, 0], points[:, 1], label=name, **style)
-    axes.legend(
-        frameon=False, labelcolor=INK, fontsize=10, loc="upper left", bbox_to_anchor=(0, 1.12), ncols=4
-    )
+    axes.legend(frameon=False, labelcolor=INK, fontsize=10, loc="upper left", bbox_to_anchor=(0, 1.12), ncols=4)
     return figure
 
 

@@ -82,9 +82,7 @@ def read_run(folder: Path, rows: Any = None, image_shape: tuple[int, ...] | None
             "Name a folder that fit wrote."
         )
     run = Run(folder)
-    run.config = _json(
-        run, CONFIG, "config", f"{CONFIG} is missing, so parameters, data and times are not known."
-    )
+    run.config = _json(run, CONFIG, "config", f"{CONFIG} is missing, so parameters, data and times are not known.")
     run.evaluation = _json(
         run, EVALUATION, "evaluation", f"Not evaluated yet. To do it: latentia evaluate {folder}"
     )

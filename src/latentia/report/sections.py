@@ -117,9 +117,7 @@ class Gallery:
         section.text.append(_evaluated(self.run.evaluation, result))
         if lower < upper:
             figure = plots.likelihood(result)
-            section.pictures.append(
-                self._svg(figure, f"The interval lies {between(lower, upper)}", wide=True)
-            )
+            section.pictures.append(self._svg(figure, f"The interval lies {between(lower, upper)}", wide=True))
 
     def _training(self, section: Section) -> None:
         names = plots.metric_names(self.run.history)
@@ -155,9 +153,8 @@ class Gallery:
         )
         shown = filters[order][:MOST_FILTERS]
         section.title = "Means" if picks else "Filters"
-        many = (
-            f" The {MOST_FILTERS} {'most used' if by_use else 'strongest'} of {len(filters):,} are shown."
-            * (len(filters) > MOST_FILTERS)
+        many = f" The {MOST_FILTERS} {'most used' if by_use else 'strongest'} of {len(filters):,} are shown." * (
+            len(filters) > MOST_FILTERS
         )
         section.text.append(f"{meaning} Sorted by {'use' if by_use else 'strength'}.{many}")
         alt = f"{len(shown)} {section.title.lower()} of the model"
@@ -180,9 +177,7 @@ class Gallery:
             else f"Draws after {N_SWEEPS:,} Gibbs sweeps, each from its own start"
         )
         shown = (
-            "; each shows the mean of the visibles given the drawn latents, which is smoother."
-            if smooth
-            else "."
+            "; each shows the mean of the visibles given the drawn latents, which is smoother." if smooth else "."
         )
         section.text.append(how + shown)
         alt = f"{N_SAMPLES} samples from the model"
@@ -190,13 +185,9 @@ class Gallery:
             section.pictures.append(self._png(plots.image_grid(samples, self.run.image_shape), alt))
         elif samples.shape[1] == 2:
             drawn = estimator.sample(500, n_steps=N_SWEEPS, random_state=0)
-            groups = (
-                {"samples": drawn} if self.run.rows is None else {"data": self.run.rows, "samples": drawn}
-            )
+            groups = {"samples": drawn} if self.run.rows is None else {"data": self.run.rows, "samples": drawn}
             section.text = ["Draws from the model, in the plane of the two features."]
-            section.pictures.append(
-                self._svg(plots.scatter(groups, columns=self._features()), alt, wide=True)
-            )
+            section.pictures.append(self._svg(plots.scatter(groups, columns=self._features()), alt, wide=True))
         else:
             figure = plots.matrix(samples, columns=self._features(), y="sample")
             section.pictures.append(self._svg(figure, alt, wide=True))
@@ -262,9 +253,7 @@ def latent_pictures(estimator: Any) -> tuple[np.ndarray, str]:
     """
     model = estimator.model_
     if not isinstance(model, Decodes):
-        raise Missing(
-            "The model cannot map latents to visibles (it lacks Decodes), so it has no filters to show."
-        )
+        raise Missing("The model cannot map latents to visibles (it lacks Decodes), so it has no filters to show.")
     n = len(estimator.get_feature_names_out())
     means = as_columns(model.x_space, estimator.inverse_transform(np.eye(n, dtype=np.float32)))
     if picks_one(model.z_space):

@@ -75,9 +75,7 @@ def png(figure: Figure, alt: str) -> str:
     figure.savefig(buffer, format="png", dpi=figure.dpi, transparent=True, metadata={"Software": None})
     width, height = (round(side * CSS_DPI) for side in figure.get_size_inches())
     data = base64.b64encode(buffer.getvalue()).decode()
-    return (
-        f'<img alt="{_attribute(alt)}" width="{width}" height="{height}" src="data:image/png;base64,{data}">'
-    )
+    return f'<img alt="{_attribute(alt)}" width="{width}" height="{height}" src="data:image/png;base64,{data}">'
 
 
 def _attribute(text: str) -> str:

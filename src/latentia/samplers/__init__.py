@@ -19,7 +19,9 @@ def start(sampler: AbstractSampler, model: Any, x: Any, *, key: PRNGKeyArray) ->
     return jax.vmap(lambda x, key: sampler.init(model, x, key=key))(x, keys)
 
 
-def advance(sampler: AbstractSampler, model: Any, states: Any, *, key: PRNGKeyArray, fixed: Any = None) -> tuple[Any, Any]:
+def advance(
+    sampler: AbstractSampler, model: Any, states: Any, *, key: PRNGKeyArray, fixed: Any = None
+) -> tuple[Any, Any]:
     """One step of many chains: (states, infos)."""
     keys = jax.random.split(key, batch_size(states))
     if fixed is None:
@@ -28,7 +30,14 @@ def advance(sampler: AbstractSampler, model: Any, states: Any, *, key: PRNGKeyAr
 
 
 def run(
-    sampler: AbstractSampler, model: Any, states: Any, n_steps: int, *, key: PRNGKeyArray, adapt: bool = False, fixed: Any = None
+    sampler: AbstractSampler,
+    model: Any,
+    states: Any,
+    n_steps: int,
+    *,
+    key: PRNGKeyArray,
+    adapt: bool = False,
+    fixed: Any = None,
 ) -> tuple[AbstractSampler, Any]:
     """``n_steps`` steps of many chains in one scan: (sampler, states); the sampler adapts if asked to."""
 

@@ -32,7 +32,9 @@ class Gibbs(AbstractSampler):
         del key
         return GibbsState(x, space.zeros(model.z_space))
 
-    def step(self, model: Conditionals, state: GibbsState, *, key: PRNGKeyArray, fixed: Any = None) -> tuple[GibbsState, None]:
+    def step(
+        self, model: Conditionals, state: GibbsState, *, key: PRNGKeyArray, fixed: Any = None
+    ) -> tuple[GibbsState, None]:
         """One sweep."""
         return GibbsState(*model.sweep(state.x, state.z, key=key, fixed=fixed)), None
 

@@ -70,7 +70,9 @@ class ParallelTempering(AbstractSampler):
         repeat = lambda a: jnp.broadcast_to(a, (n, *a.shape))  # noqa: E731
         return TemperingState(jax.tree.map(repeat, x), jax.tree.map(repeat, space.zeros(model.z_space)))
 
-    def step(self, model: Tempered, state: TemperingState, *, key: PRNGKeyArray, fixed: Any = None) -> tuple[TemperingState, SwapInfo]:
+    def step(
+        self, model: Tempered, state: TemperingState, *, key: PRNGKeyArray, fixed: Any = None
+    ) -> tuple[TemperingState, SwapInfo]:
         """A sweep of every replica, then swaps of the even or of the odd pairs."""
         base = model.base()
         sweep_key, parity_key, swap_key = jax.random.split(key, 3)
@@ -124,4 +126,8 @@ class ParallelTempering(AbstractSampler):
     def metrics(self, info: SwapInfo) -> Metrics:
         """Lowest and mean swap rate over the pairs, and the hottest β."""
         rates = jnp.mean(info.acceptance, axis=0)
-        return {"swap_rate_min": jnp.min(rates), "swap_rate_mean": jnp.mean(rates), "hottest_beta": self.betas[0]}
+        return {
+            "swap_rate_min": jnp.min(rates),
+            "swap_rate_mean": jnp.mean(rates),
+            "hottest_beta": self.betas[0],
+        }

@@ -25,4 +25,14 @@ def make(name: str, n: int, n_states: int | None = None) -> AbstractUnits:
     return Categorical.make(n, n_states)
 
 
-__all__ = ["UNITS", "AbstractUnits", "Bernoulli", "Categorical", "Factorial", "Gaussian", "Rectified", "Spin", "make"]
+__all__ = [
+    "UNITS",
+    "AbstractUnits",
+    "Bernoulli",
+    "Categorical",
+    "Factorial",
+    "Gaussian",
+    "Rectified",
+    "Spin",
+    "make",
+]
