@@ -30,7 +30,7 @@ lint: $(VENV)/.installed-test  ## Check style, format and types
 	$(BIN)/pyright src
 
 docs: $(VENV)/.installed-docs  ## Build the documentation into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:  ## Remove the environment and everything generated, except runs/
 	rm -rf $(VENV) build dist site docs/families .pytest_cache .ruff_cache .hypothesis

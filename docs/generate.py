@@ -65,14 +65,9 @@ def page(entry: Family) -> str:
             "",
             "## In Python",
             "",
-            f"::: {estimator.__module__}.{estimator.__name__}",
-            "    options:",
-            "      show_root_heading: false",
-            "      show_root_toc_entry: false",
-            "      show_docstring_parameters: false",
-            "      inherited_members: true",
-            "      show_bases: false",
-            "      heading_level: 3",
+            "Details of the common methods are in the [reference](../reference/estimators.md).",
+            "",
+            *_methods(estimator),
             "",
         ]
     )
@@ -83,7 +78,9 @@ def overview() -> str:
     lines = ["# Families", "", "`latentia models` prints this list; each family is one file of the package.", ""]
     for kind in dict.fromkeys(entry.kind for entry in FAMILIES):
         lines += [f"## {kind}", "", "| family | in Python | what it is |", "|---|---|---|"]
-        lines += [f"| [`{e.name}`]({e.name}.md) | `{e.class_name}` | {e.title} |" for e in FAMILIES if e.kind == kind]
+        lines += [
+            f"| [`{e.name}`]({e.name}.md) | `{e.class_name}` | {e.title} |" for e in FAMILIES if e.kind == kind
+        ]
         lines.append("")
     return "\n".join(lines)
 
@@ -101,13 +98,11 @@ def _capabilities(model: Any) -> list[str]:
     kinds = [
         kind
         for kind in vars(capabilities).values()
-        if inspect.isclass(kind) and issubclass(kind, capabilities.AbstractModel) and kind is not capabilities.AbstractModel
+        if inspect.isclass(kind)
+        and issubclass(kind, capabilities.AbstractModel)
+        and kind is not capabilities.AbstractModel
     ]
-    return [
-        f"- `{kind.__name__}`: {_first_line(kind)}"
-        for kind in kinds
-        if isinstance(model, kind)
-    ]
+    return [f"- `{kind.__name__}`: {_first_line(kind)}" for kind in kinds if isinstance(model, kind)]
 
 
 def _learning(estimator: type, model: Any) -> str:
@@ -136,8 +131,26 @@ def _command(entry: Family, estimator: type) -> list[str]:
     ]
 
 
-def _first_line(kind: type) -> str:
-    return to_markdown((inspect.getdoc(kind) or "").splitlines()[0])
+def _methods(estimator: type) -> list[str]:
+    """Public methods and properties that are ours, the family's own first."""
+    rows = ["| | |", "|---|---|"]
+    seen: set[str] = set()
+    for owner in estimator.__mro__:
+        for name, member in vars(owner).items() if owner.__module__.startswith("latentia.") else ():
+            shown = inspect.isfunction(member) or isinstance(member, property)
+            if shown and not name.startswith("_") and name not in seen:
+                seen.add(name)
+                call = f"{name}({', '.join(_arguments(member))})" if inspect.isfunction(member) else name
+                rows.append(f"| `{call}` | {_cell(_first_line(member))} |")
+    return rows
+
+
+def _arguments(method: Any) -> list[str]:
+    return [name for name in inspect.signature(method).parameters if name != "self"]
+
+
+def _first_line(documented: Any) -> str:
+    return to_markdown((inspect.getdoc(documented) or "").partition("\n")[0])
 
 
 def _cell(text: str) -> str:

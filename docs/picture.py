@@ -30,7 +30,9 @@ def tiles(rows: np.ndarray, side: int, *, symmetric: bool) -> np.ndarray:
     if symmetric:
         tiles = 0.5 + 0.5 * tiles / np.abs(tiles).max(axis=(1, 2), keepdims=True)
     padded = np.pad(tiles, ((0, 0), (0, 1), (0, 1)), constant_values=np.nan)
-    return padded.reshape(height, width, side + 1, side + 1).swapaxes(1, 2).reshape(height * (side + 1), -1)[:-1, :-1]
+    return (
+        padded.reshape(height, width, side + 1, side + 1).swapaxes(1, 2).reshape(height * (side + 1), -1)[:-1, :-1]
+    )
 
 
 def strongest(weights: np.ndarray) -> np.ndarray:
@@ -45,12 +47,20 @@ def main() -> None:
     rbm.fit(digits.X)
     patches = load("patches", patch_size=12, n=50_000).X
     patches = ZCAWhitening(epsilon=1e-2).fit_transform(patches - patches.mean(axis=1, keepdims=True))
-    natural = GaussianRBM(n_components=100, n_epochs=100, n_chains=100, learning_rate=0.3, momentum=0.5, random_state=0)
+    natural = GaussianRBM(
+        n_components=100, n_epochs=100, n_chains=100, learning_rate=0.3, momentum=0.5, random_state=0
+    )
     natural.fit(patches)
     panels = {
-        "Filters of patches of photographs\n(Gaussian RBM)": tiles(strongest(np.asarray(natural.model_.weights).T), 12, symmetric=True),
-        "Filters of handwritten digits\n(RBM)": tiles(strongest(np.asarray(rbm.model_.weights).T), 8, symmetric=True),
-        "Digits that it draws\n(1,000 Gibbs steps, means)": tiles(rbm.sample(60, n_steps=1000, mean=True), 8, symmetric=False),
+        "Filters of patches of photographs\n(Gaussian RBM)": tiles(
+            strongest(np.asarray(natural.model_.weights).T), 12, symmetric=True
+        ),
+        "Filters of handwritten digits\n(RBM)": tiles(
+            strongest(np.asarray(rbm.model_.weights).T), 8, symmetric=True
+        ),
+        "Digits that it draws\n(1,000 Gibbs steps, means)": tiles(
+            rbm.sample(60, n_steps=1000, mean=True), 8, symmetric=False
+        ),
     }
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.1), layout="constrained", facecolor="white")
     for axis, (title, picture) in zip(axes, panels.items(), strict=True):

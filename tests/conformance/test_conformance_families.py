@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conformance_oracles import (
+    N_DRAWS,
     all_energies,
     at,
     blank,
@@ -168,7 +169,7 @@ def test_a_clamped_sweep_leaves_the_conditional_invariant(family, which):
 @pytest.mark.usefixtures("x64")
 def test_exact_samples_have_the_exact_moments(family):
     model = random_model(family, 4)
-    x, z = exact_draws(model, 40_000, jax.random.key(11))
+    x, z = exact_draws(model, N_DRAWS, jax.random.key(11))
     points = nodes(model.x_space, typical(model)[0])
     p = visible_probabilities(model, points)
     values = statistics(points.points, latent_means(model, points.points))
@@ -195,8 +196,8 @@ def test_the_base_is_uncoupled_and_its_log_z_known(family, fitted):
     log_z = logsumexp(x_nodes.log_weights - over_x) + logsumexp(z_nodes.log_weights - over_z) + energy[0, 0]
     close(base.base_log_z(), log_z)
     # "One sweep from anywhere samples it exactly": from a single point, not from equilibrium.
-    start = jax.tree.map(lambda a: np.repeat(a[:1], 30_000, axis=0), x_nodes.points)
-    drawn, latents = sweeps(base, start, blank(base.z_space, 30_000), jax.random.key(2))
+    start = jax.tree.map(lambda a: np.repeat(a[:1], N_DRAWS, axis=0), x_nodes.points)
+    drawn, latents = sweeps(base, start, blank(base.z_space, N_DRAWS), jax.random.key(2))
     p = visible_probabilities(base, x_nodes)
     values = statistics(x_nodes.points, latent_means(base, x_nodes.points))
     assert worst_score(statistics(drawn, latents), p, values) < 5
@@ -274,7 +275,7 @@ def _recentred(model, centres, rate):
 @pytest.mark.usefixtures("x64")
 def test_moving_the_offsets_keeps_the_distribution(family):
     model = random_model(family, 8)
-    x, z = typical(model, 20)
+    x, z = at(typical(model), np.arange(20))
     centres = jax.tree.map(lambda c: c + 0.7, _centres(model, x, None))  # anywhere, not only at the means
     for rate in (jnp.array(1.0), jnp.array(0.3), jnp.array(-0.5)):
         moved = _recentred(model, centres, rate)
@@ -293,7 +294,7 @@ def test_moving_the_offsets_keeps_the_distribution(family):
 @pytest.mark.usefixtures("x64")
 def test_centres_are_means_over_the_batch(family):
     model = random_model(family, 9)
-    x, _ = typical(model, 4)
+    x, _ = at(typical(model), np.arange(4))
     single = [_centres(model, at(x, np.array([i])), None) for i in range(4)]
     mean = jax.tree.map(lambda *parts: np.mean([np.asarray(p) for p in parts], axis=0), *single)
     jax.tree.map(lambda a, b: close(a, b, tolerance=1e-12), _centres(model, x, None), mean)

@@ -10,9 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 #: Written by docs/generate.py when the documentation is built.
 GENERATED = DOCS / "families"
-PAGES = sorted(
-    [page for page in ROOT.glob("*.md")] + [page for page in DOCS.rglob("*.md") if GENERATED not in page.parents]
-)
+PAGES = sorted([*ROOT.glob("*.md"), *(page for page in DOCS.rglob("*.md") if GENERATED not in page.parents)])
 
 _BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 

@@ -72,7 +72,7 @@ def test_a_divergence_is_rolled_back_halved_and_reported(X):
     real = training.display
     training.display = lambda verbose, title: Display()
     try:
-        # Adam moves a weight by at most about the rate each step: ten steps of 150 pass the limit of 1000, of 75 not.
+        # Adam moves a weight by about the rate each step: ten steps of 150 pass the limit of 1000, of 75 not.
         rbm = RBM(**{**SMALL, "optimizer": "adam", "learning_rate": 150.0, "n_epochs": 1, "schedule": "constant"})
         rbm.fit(X)
     finally:

@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conformance_oracles import (
+    N_DRAWS,
     at,
+    blank,
     check_latents_summed,
     check_posterior,
     check_sweep,
@@ -90,7 +92,7 @@ def draws_of(u, field, n):
 def test_a_layer_follows_from_its_energy_and_statistic(name, seed):
     u = layer(name, seed=seed)
     field = field_for(u, seed)
-    drawn = draws_of(u, field, 20_000)
+    drawn = draws_of(u, field, N_DRAWS)
     grid = nodes(u.space, drawn)
     own, energy, statistic, log_q = facts(u, field, grid.points)
     log_p = -np.asarray(energy) + np.asarray(statistic) @ field
@@ -114,7 +116,7 @@ def test_biased_takes_a_field_into_the_layer(name):
     u = layer(name)
     field, other = field_for(u, 1), field_for(u, 2)
     biased = u.biased(jnp.asarray(field))
-    points = nodes(u.space, draws_of(u, field, 200)).points
+    points = nodes(u.space, draws_of(u, field, N_DRAWS)).points
     points = at(points, np.linspace(0, len(flat(points)) - 1, 9).astype(int))
     _, energy, statistic, _ = facts(u, other, points)
     own, new_energy, new_statistic, _ = facts(biased, other, points)
@@ -142,7 +144,7 @@ def test_fitted_reproduces_the_marginals(name):
     x[:, 1] = x[0, 1] if name != "gaussian" else x[:, 1]  # a constant column must stay finite
     fitted = u.fitted(jnp.asarray(x))
     silence = np.zeros(u.n_statistics)
-    drawn = draws_of(fitted, silence, 20_000)
+    drawn = draws_of(fitted, silence, N_DRAWS)
     assert np.isfinite(flat(drawn)).all()
     grid = nodes(fitted.space, drawn)
     own, energy, *_ = facts(fitted, silence, grid.points)
@@ -169,7 +171,7 @@ def test_standardisation_leaves_log_z_in_raw_units(name):
     field = field_for(u)
     partitions = []
     for each in (plain, u, wide):  # integrated over raw x, in which the densities differ by the Jacobian
-        grid = nodes(each.space, draws_of(each, field, 2000))
+        grid = nodes(each.space, draws_of(each, field, N_DRAWS))
         own, energy, statistic, _ = facts(each, field, grid.points)
         partitions.append(logsumexp(-np.asarray(energy) + np.asarray(statistic) @ field + grid.log_weights))
         close(own["log_partition"], partitions[-1])
@@ -214,8 +216,9 @@ def test_cut_off_normal_moments_far_in_the_tail():
     np.testing.assert_allclose(variance, sigma**2 * (second - first**2), rtol=3e-2)
     assert (np.asarray(variance) > 0).all()
     u = eqx.tree_at(lambda u: u.location, units.make("rectified", len(ALPHAS)), jnp.asarray(ALPHAS))
-    gradient = quick(jax.grad(u.log_partition))(jnp.zeros(len(ALPHAS)))
-    np.testing.assert_allclose(gradient, first, rtol=1e-3, atol=1e-5)
+    gradient = quick(lambda f: jax.grad(u.log_partition)(f))(jnp.zeros(len(ALPHAS)))
+    # Autodiff of Γ is α + r(α), whose cancellation leaves the rounding error of |α| = 30 times that of exp(450).
+    np.testing.assert_allclose(gradient, first, rtol=1e-3, atol=2e-3)
 
 
 def test_cut_off_normal_draws_far_in_the_tail():
@@ -232,7 +235,7 @@ def test_cut_off_normal_draws_far_in_the_tail():
         # The whole distribution: P(t > s) = Φ(α − s)/Φ(α).
         cdf = lambda s, a=float(alpha): 1 - np.exp(stats.norm.logcdf(a - s) - stats.norm.logcdf(a))  # noqa: E731
         # In the tail a float32 x = m + σt is rounded to about |m| ε = 2e-6 of a scale 1/30: invisible here.
-        assert stats.kstest(column, cdf).pvalue > 1e-5, alpha
+        assert stats.kstest(column, cdf, method="asymp").pvalue > 1e-5, alpha
 
 
 # -- every pair of layers ---------------------------------------------------------------------------
@@ -244,45 +247,48 @@ def test_pair_sums_posterior_and_sweep(visible, hidden):
     model = machine(visible, hidden)
     x, z = typical(model)
     grid = nodes(model.x_space, x)
-    check_posterior(model, at(x, 0), key=jax.random.key(0))
+    check_posterior(model, at(x, 0), near=z)
     check_latents_summed(model, grid, at(z, 0))
-    check_sweep(model, grid, key=jax.random.key(1), n=20_000)
+    check_sweep(model, grid, key=jax.random.key(1))
 
 
-@pytest.mark.parametrize(("visible", "hidden"), [p for p in PAIRS if p.values[0] != p.values[1]][::2])
+@pytest.mark.parametrize(
+    ("visible", "hidden"), [("rectified", "spin"), ("categorical", "gaussian"), ("gaussian", "categorical")]
+)
 @pytest.mark.usefixtures("x64")
 def test_pair_clamped_sweep(visible, hidden):
     model = machine(visible, hidden, seed=1)
     fixed = np.zeros(model.x_space.shape, bool)
     fixed[1] = True
-    check_sweep(model, nodes(model.x_space, typical(model)[0]), key=jax.random.key(1), fixed=fixed, n=20_000)
+    check_sweep(model, nodes(model.x_space, typical(model)[0]), key=jax.random.key(1), fixed=fixed)
 
 
 @pytest.mark.parametrize("name", UNITS)
 @pytest.mark.usefixtures("x64")
 def test_base_log_z_recentring_and_centres_of_every_layer(name):
-    for model in (machine(name, "bernoulli", seed=2), machine("spin", name, seed=2)):
-        x, z = typical(model, 50)
-        base = model.base()
-        x_grid, z_grid = nodes(model.x_space, x), nodes(model.z_space, z)
-        over_x = np.asarray(energies(base, x_grid.points, at(z, slice(1))))[:, 0]
-        over_z = np.asarray(energies(base, at(x, slice(1)), z_grid.points))[0]
-        corner = float(energies(base, at(x, slice(1)), at(z, slice(1)))[0, 0])
-        log_z = logsumexp(x_grid.log_weights - over_x) + logsumexp(z_grid.log_weights - over_z) + corner
-        close(quick(lambda m: m.base_log_z())(base), log_z)
-        # Centres: the mean statistic of x, and of z with its posterior summed over.
-        x, z = at(x, slice(6)), at(z, slice(6))
-        centres = quick(lambda m, x: m.centres(x, None))(model, x)
-        close(centres[0], np.mean(jax.vmap(model.visible.statistic)(x), axis=0))
-        log_q = z_grid.log_weights - np.asarray(energies(model, x, z_grid.points))
-        q = np.exp(log_q - logsumexp(log_q, axis=1, keepdims=True))
-        t = np.asarray(jax.vmap(model.hidden.statistic)(z_grid.points))
-        close(centres[1], np.mean(q @ t, axis=0))
-        moved = quick(lambda m, c: m.recentred(c, 0.7))(model, centres)
-        change = np.asarray(energies(moved, x, z)) - np.asarray(energies(model, x, z))
-        close(change, np.full_like(change, change[0, 0]), tolerance=1e-9)
-        close(moved.visible_offset, 0.3 * model.visible_offset + 0.7 * centres[0], tolerance=1e-12)
-        close(moved.hidden_offset, 0.3 * model.hidden_offset + 0.7 * centres[1], tolerance=1e-12)
+    other = list(UNITS)[list(UNITS).index(name) - 1]  # every type is met once on each side
+    model = machine(name, other, seed=2)
+    x, z = typical(model)
+    base = model.base()
+    x_grid, z_grid = nodes(model.x_space, x), nodes(model.z_space, z)
+    over_x = np.asarray(energies(base, x_grid.points, at(z, slice(1))))[:, 0]
+    over_z = np.asarray(energies(base, at(x, slice(1)), z_grid.points))[0]
+    corner = float(energies(base, at(x, slice(1)), at(z, slice(1)))[0, 0])
+    log_z = logsumexp(x_grid.log_weights - over_x) + logsumexp(z_grid.log_weights - over_z) + corner
+    close(quick(lambda m: m.base_log_z())(base), log_z)
+    # Centres: the mean statistic of x, and of z with its posterior summed over.
+    x, z = at(x, slice(6)), at(z, slice(6))
+    centres = quick(lambda m, x: m.centres(x, None))(model, x)
+    close(centres[0], np.mean(jax.vmap(model.visible.statistic)(x), axis=0))
+    log_q = z_grid.log_weights - np.asarray(energies(model, x, z_grid.points))
+    q = np.exp(log_q - logsumexp(log_q, axis=1, keepdims=True))
+    t = np.asarray(jax.vmap(model.hidden.statistic)(z_grid.points))
+    close(centres[1], np.mean(q @ t, axis=0))
+    moved = quick(lambda m, c: m.recentred(c, 0.7))(model, centres)
+    change = np.asarray(energies(moved, x, z)) - np.asarray(energies(model, x, z))
+    close(change, np.full_like(change, change[0, 0]), tolerance=1e-9)
+    close(moved.visible_offset, 0.3 * model.visible_offset + 0.7 * centres[0], tolerance=1e-12)
+    close(moved.hidden_offset, 0.3 * model.hidden_offset + 0.7 * centres[1], tolerance=1e-12)
 
 
 # -- normalisability --------------------------------------------------------------------------------
@@ -319,7 +325,9 @@ def test_one_sweep_of_the_base_of_a_machine_with_a_fitted_layer_samples_it():
     rows = np.eye(3)[np.random.default_rng(0).choice(3, (200, 3), p=[0.6, 0.3, 0.1])]
     base = model.base(jnp.asarray(rows))
     grid = nodes(model.x_space, rows)
-    drawn, latents = sweeps(base, np.repeat(rows[:1], 20_000, axis=0), np.zeros((20_000, 2)), jax.random.key(0))
+    drawn, latents = sweeps(
+        base, np.repeat(rows[:1], N_DRAWS, axis=0), blank(model.z_space, N_DRAWS), jax.random.key(0)
+    )
     p = visible_probabilities(base, grid)
     close(p @ flat(grid.points), flat(rows).mean(0), tolerance=5e-3)  # smoothing: one observation in 201
     values = statistics(grid.points, latent_means(base, grid.points))

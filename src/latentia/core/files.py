@@ -34,6 +34,7 @@ def write_atomically(path: Path, content: bytes) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
+            os.chmod(temporary, 0o666 & ~_umask())  # temporary files are private; this one is not
             os.replace(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -41,6 +42,13 @@ def write_atomically(path: Path, content: bytes) -> None:
             raise
     except OSError as error:
         raise RunFolderError(_explain(path, error)) from error
+
+
+def _umask() -> int:
+    """The permissions that new files are not to have; reading them means setting them for a moment."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _explain(path: Path, error: OSError) -> str:

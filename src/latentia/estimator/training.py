@@ -168,7 +168,8 @@ def _split(rows: Any, weights: Any, fraction: float, seed: int) -> tuple[Any, An
     kept = np.sort(order[n_held:])
     if is_mapped(rows):
         raise DataError(
-            "Early stopping needs validation rows, which a memory map does not yield. Fit on an array, or turn it off."
+            "Early stopping needs validation rows, which a memory map does not yield. Fit on an array, or turn it "
+            "off."
         )
     return rows[kept], None if weights is None else weights[kept], held_out
 
@@ -176,7 +177,7 @@ def _split(rows: Any, weights: Any, fraction: float, seed: int) -> tuple[Any, An
 def _fingerprint(estimator: Any, rows: Any, seed: int) -> str:
     """What a run must share with the run it resumes: parameters, seed and data."""
     params = saving.plain_parameters(estimator)
-    for name in ("run_dir", "resume", "verbose"):
+    for name in ("run_dir", "resume", "verbose", "callbacks"):
         params.pop(name, None)
     digest = hashlib.sha256(json.dumps([params, seed, list(rows.shape)], sort_keys=True, default=str).encode())
     digest.update(

@@ -227,8 +227,8 @@ class _Run:
         self.settings.display.update(self.step, metrics)
         self._check_margin(self.carry.model, good=self._good)
         event = Event(self.step, self.n_steps, epoch, metrics, self.carry.model)
-        if any([callback(event) for callback in self.settings.callbacks]):
-            self.stopped = True
+        for callback in self.settings.callbacks:
+            self.stopped = bool(callback(event)) or self.stopped
         self.save()
 
     def _validate(self) -> float:
@@ -251,9 +251,9 @@ class _Run:
         say = self.settings.display.say
         if slower is None or self.rollbacks > MAX_ROLLBACKS:
             raise DivergenceError(
-                f"Training diverged ({why}) at step {self.step} for the {self.rollbacks}. time, although each time it was "
-                f"rolled back and its step halved. The model before that step was kept (model_). Lower learning_rate, "
-                "set clip, or scale the data."
+                f"Training diverged ({why}) at step {self.step}, for the {self.rollbacks}. time, although it was rolled "
+                "back and its step halved before. The model before that step was kept (model_). Lower "
+                "learning_rate, set clip, or scale the data."
             )
         say(f"Training diverged ({why}) after step {self.step}: rolled back, and the step is halved from here on.")
         self.carry = Carry(good.model, slower)
@@ -262,7 +262,8 @@ class _Run:
         if isinstance(model, Bounded) and not float(model.margin()) > 0:
             self.carry = self.carry if good is None else good
             raise NotNormalisableError(
-                f"At step {self.step} the model is not normalisable (margin {float(model.margin()):.3g}). {model.margin_message()}"
+                f"At step {self.step} the model is not normalisable (margin {float(model.margin()):.3g}). "
+                f"{model.margin_message()}"
             )
 
     def save(self, force: bool = False) -> None:

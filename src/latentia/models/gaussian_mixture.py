@@ -326,7 +326,8 @@ class GaussianMixture(BatchEstimator):
     def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
         if X.shape[0] < self.n_components:
             raise DataError(
-                f"A mixture of n_components={self.n_components} needs at least as many rows, got n_samples={X.shape[0]}."
+                f"A mixture of n_components={self.n_components} needs at least as many rows, "
+                f"got n_samples={X.shape[0]}."
             )
         return super()._blueprint(X)
 

@@ -4,7 +4,8 @@
 
 so that p(x̂ | z) = N(a + W(z − λ), diag σ²). Data are standardised *inside* the model: raw pixels, counts or
 millimetres all train with the same settings, and likelihoods and samples are in the data's own units. σ is
-learned in the log domain, more slowly than the weights (Cho, Ilin and Raiko, 2011; Melchior, Wang and Wiskott, 2017).
+learned in the log domain, more slowly than the weights (Cho, Ilin and Raiko, 2011; Melchior, Wang and
+Wiskott, 2017).
 """
 
 from __future__ import annotations

@@ -17,9 +17,14 @@ _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _TAIL = -3.0  # below this α the inverse of Φ loses digits and Newton's method takes over
 
 
+def log_cdf(alpha: Float[Array, "*s"]) -> Float[Array, "*s"]:
+    """log Φ(α)."""
+    return jnp.asarray(log_ndtr(alpha))
+
+
 def inverse_mills(alpha: Float[Array, "*s"]) -> Float[Array, "*s"]:
     """φ(α)/Φ(α), computed as exp(log φ − log Φ) so that it neither over- nor underflows."""
-    return jnp.exp(-0.5 * alpha**2 - _LOG_SQRT_2PI - log_ndtr(alpha))
+    return jnp.exp(-0.5 * alpha**2 - _LOG_SQRT_2PI - log_cdf(alpha))
 
 
 def mean_and_variance(
@@ -48,8 +53,8 @@ def sample(m: Float[Array, "*s"], sigma: Float[Array, "*s"], *, key: PRNGKeyArra
     u = jax.random.uniform(key, alpha.shape, alpha.dtype, minval=tiny)
     near = -ndtri(jnp.maximum(u * ndtr(jnp.maximum(alpha, _TAIL)), tiny))
     tail = jnp.minimum(alpha, _TAIL)
-    goal = jnp.log(u) + log_ndtr(tail)
+    goal = jnp.log(u) + log_cdf(tail)
     t = jnp.sqrt(tail**2 - 2 * jnp.log(u))
     for _ in range(4):
-        t = t + (log_ndtr(-t) - goal) / inverse_mills(-t)
+        t = t + (log_cdf(-t) - goal) / inverse_mills(-t)
     return jnp.maximum(m + sigma * jnp.where(alpha < _TAIL, t, near), 0.0)

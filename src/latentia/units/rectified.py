@@ -12,7 +12,6 @@ from typing import ClassVar, Self
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.model import Scalar
@@ -58,7 +57,7 @@ class Rectified(AbstractUnits):
     def log_partition(self, field: Field) -> Scalar:
         """Σ ½ log 2πσ² + (mI + ½I²)/σ² + log Φ((m + I)/σ)."""
         gain = (self.location * field + 0.5 * field**2) * jnp.exp(-2 * self.log_sigma)
-        above_zero = log_ndtr((self.location + field) * jnp.exp(-self.log_sigma))
+        above_zero = truncated.log_cdf((self.location + field) * jnp.exp(-self.log_sigma))
         return jnp.sum(0.5 * math.log(2 * math.pi) + self.log_sigma + gain + above_zero)
 
     def _moments(self, field: Field) -> tuple[Field, Field]:
