@@ -251,8 +251,8 @@ class _Run:
         say = self.settings.display.say
         if slower is None or self.rollbacks > MAX_ROLLBACKS:
             raise DivergenceError(
-                f"Training diverged ({why}) at step {self.step}, for the {self.rollbacks}. time, although it was rolled "
-                "back and its step halved before. The model before that step was kept (model_). Lower "
+                f"Training diverged ({why}) at step {self.step}, for the {self.rollbacks}. time, although it was "
+                "rolled back and its step halved before. The model before that step was kept (model_). Lower "
                 "learning_rate, set clip, or scale the data."
             )
         say(f"Training diverged ({why}) after step {self.step}: rolled back, and the step is halved from here on.")

@@ -179,8 +179,8 @@ class RBMModel(
     def margin_message(self) -> str:
         """Why two unbounded layers may have no normaliser."""
         return (
-            f"{type(self.visible).__name__} visible with {type(self.hidden).__name__} hidden units are both unbounded: "
-            "their energy has a finite normaliser only while the largest singular value of "
+            f"{type(self.visible).__name__} visible with {type(self.hidden).__name__} hidden units are both "
+            "unbounded: their energy has a finite normaliser only while the largest singular value of "
             "diag(1/σ_v) W diag(1/σ_h) is below 1. "
             "Use bounded hidden units (hidden='bernoulli'), or a lower learning_rate and more weight_decay."
         )
@@ -337,8 +337,8 @@ class RBM(GradientEstimator):
         for block in training.blocks(X):
             if block.min() < 0 or block.max() > 1:
                 raise DataError(
-                    f"binarize={self.binarize!r} needs values from 0 to 1, found {block.min():g} to {block.max():g}. Scale "
-                    "the data (divide bytes by 255), or use GaussianRBM for real-valued data."
+                    f"binarize={self.binarize!r} needs values from 0 to 1, found {block.min():g} to {block.max():g}. "
+                    "Scale the data (divide bytes by 255), or use GaussianRBM for real-valued data."
                 )
         if self.binarize == "threshold":
             return (np.asarray(X) > 0.5).astype(np.float32)
@@ -348,7 +348,7 @@ class RBM(GradientEstimator):
 
     def _in_domain(self, X: np.ndarray) -> np.ndarray:
         fix = {
-            "bernoulli": "For grey values in [0, 1] pass binarize='sample' or 'threshold'; use GaussianRBM for real data.",
+            "bernoulli": "For grey values in [0, 1] pass binarize='sample' or 'threshold'; else use GaussianRBM.",
             "spin": "Map 0/1 to -1/+1 with 2 * X - 1.",
             "categorical": "Pass n_states=…, and encode the data as integers from 0.",
             "rectified": "Use visible='gaussian' for data with negative values.",
