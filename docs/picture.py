@@ -48,7 +48,13 @@ def main() -> None:
     patches = load("patches", patch_size=12, n=50_000).X
     patches = ZCAWhitening(epsilon=1e-2).fit_transform(patches - patches.mean(axis=1, keepdims=True))
     natural = GaussianRBM(
-        n_components=100, n_epochs=100, n_chains=100, learning_rate=0.3, momentum=0.5, random_state=0
+        n_components=100,
+        n_epochs=100,
+        n_chains=100,
+        optimizer="sgd",
+        learning_rate=0.3,
+        momentum=0.5,
+        random_state=0,
     )
     natural.fit(patches)
     panels = {

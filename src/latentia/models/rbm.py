@@ -337,7 +337,7 @@ class RBM(GradientEstimator):
         for block in training.blocks(X):
             if block.min() < 0 or block.max() > 1:
                 raise DataError(
-                    f"binarize={self.binarize!r} needs values from 0 to 1, found {block.min():g} to {block.max():g}. "
+                    f"binarize={self.binarize!r} needs values from 0 to 1, got {block.min():g} to {block.max():g}. "
                     "Scale the data (divide bytes by 255), or use GaussianRBM for real-valued data."
                 )
         if self.binarize == "threshold":
