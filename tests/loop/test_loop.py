@@ -307,3 +307,12 @@ def test_a_folder_that_is_a_file_is_refused(X, tmp_path):
     with pytest.raises(RunFolderError, match="is a file"):
         RBM(**SMALL, run_dir=tmp_path / "run").fit(X)
     assert Path(tmp_path / "run").read_text() == "mine"
+
+
+def test_pseudo_likelihood_is_followed_where_it_is_cheap(X):
+    rbm = RBM(**SMALL).fit(X)
+    rows = X[np.linspace(0, len(X) - 1, 64).astype(int)]
+    assert rbm.history_[-1]["pseudo_likelihood"] == pytest.approx(np.mean(_pseudo(rbm, rows)), rel=1e-4)
+    assert rbm.history_[-1]["pseudo_likelihood"] > rbm.history_[0]["pseudo_likelihood"]
+    assert "pseudo_likelihood" not in RBM(**SMALL, monitor=None).fit(X).history_[-1]
+    assert "reconstruction_error" in GaussianRBM(**SMALL).fit(X).history_[-1]

@@ -261,6 +261,11 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             return jax.vmap(state.sampler.visible)(state.chains)
         return None
 
+    def monitors(self, model: Any, rows: np.ndarray) -> dict[str, Callable[[Any], float]]:
+        """Metrics of the whole model to follow while it trains, by name; none unless a family has some."""
+        del model, rows
+        return {}
+
     def validation_scorer(self, rows: np.ndarray) -> Callable[[Any], float]:
         """How early stopping scores a model on held-out rows: higher is better.
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self, get_args
 
+import equinox as eqx
+import jax
+import numpy as np
 import optax
 from sklearn.utils import check_random_state
 
@@ -14,8 +17,10 @@ from latentia.estimator import checks
 from latentia.estimator.base import LatentEstimator
 from latentia.estimator.training import Plan
 from latentia.learning import objective
+from latentia.learning.batches import read_rows
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Optimizer, Schedule
+from latentia.likelihood.pseudo import can_pseudo
 
 OptimizerName = Literal["sgd", "nesterov", "adam", "rmsprop"]
 
@@ -39,8 +44,14 @@ GRADIENT_CHECKS: dict[str, checks.Check] = {
     "early_stopping": checks.flag,
     "validation_fraction": checks.number(0, 1, open_low=True, open_high=True),
     "patience": checks.integer(1),
+    "monitor": checks.one_of("auto", "always", None),
     "resume": checks.flag,
 }
+
+#: Rows of the training data whose pseudo-likelihood (or reconstruction) is followed.
+MONITOR_ROWS = 64
+#: "auto" follows them if that takes fewer multiplications than this after every epoch.
+MONITOR_COST = 1e9
 
 
 class GradientEstimator(LatentEstimator):
@@ -66,6 +77,7 @@ class GradientEstimator(LatentEstimator):
     early_stopping: bool
     validation_fraction: float
     patience: int
+    monitor: str | None
     run_dir: Any
     resume: bool
     callbacks: Any
@@ -84,6 +96,16 @@ class GradientEstimator(LatentEstimator):
         self._train(model, rows, seed, plan, sample_weight, state=self.__dict__.get("_state"))
         self._next_seed = seed + 1  # the next pass meets other random numbers
         return self
+
+    def monitors(self, model: Any, rows: np.ndarray) -> dict[str, Callable[[Any], float]]:
+        """Pseudo-likelihood over all sites of a few fixed rows; their squared error where data are real."""
+        few = read_rows(rows, np.linspace(0, rows.shape[0] - 1, MONITOR_ROWS).astype(int))
+        scorer = self.validation_scorer(few)
+        if not can_pseudo(model):
+            return {"reconstruction_error": lambda model: -scorer(model)} if self.monitor else {}
+        cost = few.size * sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_array)))
+        wanted = self.monitor == "always" or (self.monitor == "auto" and cost < MONITOR_COST)
+        return {"pseudo_likelihood": scorer} if wanted else {}
 
     def _plan(self, n_rows: int) -> Plan:
         held_out = self.validation_fraction if self.early_stopping else 0.0

@@ -136,6 +136,7 @@ def run(
         batch_size=plan.batch_size,
         seed=seed,
         chunk=plan.chunk,
+        monitors=estimator.monitors(model, rows),
         score=None if held_out is None else estimator.validation_scorer(held_out),
         patience=plan.patience,
         tolerance=plan.tolerance,

@@ -62,6 +62,7 @@ class Settings:
         seed: order of the rows.
         chunk: about how many steps run between two looks of the host.
         devices: which devices to spread batches over; all of the default backend if None.
+        monitors: further metrics of the model by name, computed after every chunk.
         score: validation score of a model (higher is better), computed after every chunk.
         patience: chunks without a better score before the run stops, keeping the best; 0 never stops.
         tolerance: least gain of the score that counts.
@@ -78,6 +79,7 @@ class Settings:
     seed: int = 0
     chunk: int = 500
     devices: Sequence[Any] | None = None
+    monitors: dict[str, Callable[[Any], float]] = dataclasses.field(default_factory=dict)
     score: Callable[[Any], float] | None = None
     patience: int = 0
     tolerance: float = 0.0
@@ -216,6 +218,8 @@ class _Run:
             self._roll_back(good, "non-finite numbers" if not results["finite"] else "exploding parameters")
 
     def _keep(self, metrics: dict[str, float]) -> None:
+        for name, monitor in self.settings.monitors.items():
+            metrics[name] = float(monitor(self.learner.final(self.carry.model, self.carry.state)))
         if self.settings.score is not None:
             metrics["validation_score"] = self._validate()
         epoch = self.step * self.settings.batch_size / self.batches.X.shape[0]

@@ -41,6 +41,8 @@ class GaussianRBM(RBM):
         early_stopping: stop when the score of held-out rows no longer rises.
         validation_fraction: rows held out for that.
         patience: epochs without a better score before stopping.
+        monitor: the squared error of the reconstructions of a few training rows as a metric after every epoch:
+            "auto" and "always" follow it, None does not.
         run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
         resume: go on from the folder's checkpoint.
         callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
@@ -82,6 +84,7 @@ class GaussianRBM(RBM):
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         patience: int = 5,
+        monitor: str | None = "auto",
         run_dir: Any = None,
         resume: bool = False,
         callbacks: Any = None,

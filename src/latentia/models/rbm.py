@@ -223,6 +223,9 @@ class RBM(GradientEstimator):
         early_stopping: stop when the score of held-out rows no longer rises.
         validation_fraction: rows held out for that.
         patience: epochs without a better score before stopping.
+        monitor: the pseudo-likelihood over all sites (squared error of the reconstructions for real
+            data) of a few training rows as a metric: "auto" follows it after every epoch where that is cheap,
+            "always" in any case, None never.
         run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
         resume: go on from the folder's checkpoint.
         callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
@@ -279,6 +282,7 @@ class RBM(GradientEstimator):
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         patience: int = 5,
+        monitor: str | None = "auto",
         run_dir: Any = None,
         resume: bool = False,
         callbacks: Any = None,
@@ -309,6 +313,7 @@ class RBM(GradientEstimator):
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.patience = patience
+        self.monitor = monitor
         self.run_dir = run_dir
         self.resume = resume
         self.callbacks = callbacks
