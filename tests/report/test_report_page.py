@@ -172,7 +172,7 @@ def test_drawings_use_the_colours_of_the_page(page):
     assert BLUE not in body
     assert INK not in body
     assert "prefers-color-scheme: dark" in page.raw
-    assert len(page.drawings["run-1-training"]) == 2  # energy gap, gradient norm
+    assert len(page.drawings["run-1-training"]) == 3  # energy gap, gradient norm, pseudo-likelihood
 
 
 def test_the_same_run_gives_the_same_bytes(page, fitted_run, tmp_path):
