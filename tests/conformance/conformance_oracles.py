@@ -19,6 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import threadpoolctl
 from scipy import stats
 from scipy.special import logsumexp
 
@@ -42,6 +43,9 @@ N_REAL, N_BINARY = 3, 5
 #: Draws in a statistical test; one number for all, because every other batch size would be compiled anew.
 N_DRAWS = 20_000
 
+
+#: Many small products: a second BLAS thread only spins, and on a busy machine it spins for long.
+threadpoolctl.threadpool_limits(1, user_api="blas")
 
 #: Compiling is most of these tests' time, running almost none of it: do not optimise.
 quick = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -110,10 +114,14 @@ def random_model(family: Any, seed: int = 0) -> Any:
 # -- nodes ------------------------------------------------------------------------------------------
 
 
+#: Nodes and weights on [−1, 1]: an eigenvalue problem, worth solving once.
+legendre = functools.cache(np.polynomial.legendre.leggauss)
+
+
 def _axis(domain: str, draws: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     mean, sd = draws.mean(), draws.std()
     if domain == "nonnegative":
-        node, weight = np.polynomial.legendre.leggauss(n)
+        node, weight = legendre(n)
         half = 0.5 * (mean + 16 * sd)
         return half * (node + 1), np.log(half * weight)
     node = np.linspace(mean - 8 * sd, mean + 8 * sd, n)

@@ -237,6 +237,7 @@ def test_a_centred_gradient_does_not_mind_which_value_is_called_one():
 
 
 def test_learning_does_not_mind_which_value_is_called_one():
+    """The whole estimator, to its noise; the test above is the exact one, and the one that tells centring apart."""
     rng = np.random.default_rng(0)
     cause = rng.random((300, 1)) < 0.8  # many ones: an uncentred machine prefers few
     rows = (cause ^ (rng.random((300, N_VISIBLE)) < 0.1)).astype(np.float32)

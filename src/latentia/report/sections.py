@@ -110,7 +110,8 @@ class Gallery:
             )
         else:
             section.text.append(
-                f"The true value lies {between(lower, upper)}. The normaliser Z of the model is not computed "
+                f"The true value should lie {between(lower, upper)} (error bars of two standard errors "
+                "included, chains in equilibrium assumed). The normaliser Z of the model is not computed "
                 "but bracketed: the lower end is what the data score if Z is as large as it may be, "
                 "the upper end if it is as small as it may be. The dot is the best single number."
             )
