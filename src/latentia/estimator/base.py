@@ -229,7 +229,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def log_z(self, **options: Any) -> LogZ:
         """log Z with both sides; see :func:`latentia.likelihood.log_z` for the options. Remembered."""
         check_is_fitted(self, "model_")
-        if options or not hasattr(self, "_log_z"):
+        if options or "_log_z" not in self.__dict__:
             options = {"key": jax.random.key(0), "start": self._chains(), **options}
             self._log_z = likelihood.log_z(self.model_, **options)
         return self._log_z

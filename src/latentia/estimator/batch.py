@@ -45,12 +45,16 @@ class BatchEstimator(LatentEstimator):
 
 
 class _Converged:
-    """Stops when the log-likelihood gains less than ``tol`` from one step to the next."""
+    """Stops when the log-likelihood gains less than ``tol`` from one step to the next.
+
+    Reads the run's history instead of remembering, so that a resumed run stops where it would have.
+    """
 
     def __init__(self, tol: float):
-        self.tol, self.last = tol, -float("inf")
+        self.tol = tol
 
     def __call__(self, event: Event) -> bool:
-        gain = event.metrics["log_likelihood"] - self.last
-        self.last = event.metrics["log_likelihood"]
-        return gain < self.tol
+        if len(event.history) < 2:
+            return False
+        before, now = (row["log_likelihood"] for row in event.history[-2:])
+        return now - before < self.tol

@@ -50,6 +50,7 @@ class Event:
     epoch: float
     metrics: dict[str, float]
     model: Any
+    history: Sequence[dict[str, float]]
 
 
 @dataclasses.dataclass
@@ -230,7 +231,7 @@ class _Run:
                 file.write(json.dumps(row) + "\n")
         self.settings.display.update(self.step, metrics)
         self._check_margin(self.carry.model, good=self._good)
-        event = Event(self.step, self.n_steps, epoch, metrics, self.carry.model)
+        event = Event(self.step, self.n_steps, epoch, metrics, self.carry.model, self.history)
         for callback in self.settings.callbacks:
             self.stopped = bool(callback(event)) or self.stopped
         self.save()
