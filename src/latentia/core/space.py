@@ -142,6 +142,6 @@ def enumerate_states(space: Any) -> Any:
     return jax.tree.unflatten(treedef, [e[g.ravel()] for e, g in zip(each, grid, strict=True)])
 
 
-def zeros(space: Any) -> Any:
+def zeros(space: Any, dtype: Any = np.float32) -> Any:
     """A placeholder value of the right structure (all entries zero)."""
-    return jax.tree.map(lambda s: jax.numpy.zeros(s.shape, jax.numpy.float32), space)
+    return jax.tree.map(lambda s: jax.numpy.zeros(s.shape, dtype), space)

@@ -33,11 +33,14 @@ def mean_and_variance(
     """Mean and variance of N(m, σ²) given x ≥ 0."""
     alpha = m / sigma
     ratio = inverse_mills(alpha)
-    # Far in the tail m + σ r(α) cancels; the expansion r(−t) = t + 1/t − 2/t³ + … does not.
-    t = jnp.maximum(-alpha, 1.0)
-    far = alpha < -8.0
-    mean = jnp.where(far, 1 / t - 2 / t**3 + 10 / t**5, alpha + ratio)
-    variance = jnp.where(far, 1 / t**2 - 6 / t**4 + 50 / t**6, 1 - ratio * (alpha + ratio))
+    # In the tail α + r(α) cancels. Laplace's continued fraction r(−t) = t + 1/(t + 2/(t + 3/(t + …))) does not.
+    t = jnp.maximum(-alpha, -_TAIL)
+    fraction = jnp.zeros_like(t)
+    for n in range(24, 1, -1):
+        fraction = n / (t + fraction)
+    tail_mean = 1 / (t + fraction)
+    mean = jnp.where(alpha < _TAIL, tail_mean, alpha + ratio)
+    variance = jnp.where(alpha < _TAIL, tail_mean * (fraction - tail_mean), 1 - ratio * (alpha + ratio))
     return sigma * mean, sigma**2 * variance
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import equinox as eqx
+import jax
 from jaxtyping import PRNGKeyArray
 
 from latentia.core import space
@@ -30,7 +31,7 @@ class Gibbs(AbstractSampler):
     def init(self, model: Conditionals, x: Any, *, key: PRNGKeyArray) -> GibbsState:
         """Start at ``x``; the latents are placeholders, since a sweep draws them first."""
         del key
-        return GibbsState(x, space.zeros(model.z_space))
+        return GibbsState(x, space.zeros(model.z_space, jax.tree.leaves(x)[0].dtype))
 
     def step(
         self, model: Conditionals, state: GibbsState, *, key: PRNGKeyArray, fixed: Any = None

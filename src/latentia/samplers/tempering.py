@@ -67,8 +67,9 @@ class ParallelTempering(AbstractSampler):
         """All replicas start at ``x``."""
         del key
         n = self.betas.shape[0]
+        latents = space.zeros(model.z_space, jax.tree.leaves(x)[0].dtype)
         repeat = lambda a: jnp.broadcast_to(a, (n, *a.shape))  # noqa: E731
-        return TemperingState(jax.tree.map(repeat, x), jax.tree.map(repeat, space.zeros(model.z_space)))
+        return TemperingState(jax.tree.map(repeat, x), jax.tree.map(repeat, latents))
 
     def step(
         self, model: Tempered, state: TemperingState, *, key: PRNGKeyArray, fixed: Any = None
