@@ -15,6 +15,7 @@ from latentia.learning.compiled import Carry, Inputs, run_chunk
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Optimizer
 from latentia.models.rbm import RBMModel
+from latentia.ops import random
 from latentia.units import make
 
 
@@ -33,7 +34,7 @@ class Training:
     ):
         rng = np.random.default_rng(0)
         X = (rng.random((10_000, n_visible)) < 0.2).astype(np.float32)
-        key = jax.random.key(0)
+        key = random.key(0)
         model = RBMModel.make(make("bernoulli", n_visible), make("bernoulli", n_hidden), key=key)
         model = model.initialise(X, key=key)
         optimizer = Optimizer.make(learning_rate=0.01, n_steps=1_000_000)

@@ -10,8 +10,10 @@ import textwrap
 import time
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from latentia import RBM, GaussianRBM
@@ -72,8 +74,9 @@ def test_a_divergence_is_rolled_back_halved_and_reported(X):
     real = training.display
     training.display = lambda verbose, title: Display()
     try:
-        # Adam moves a weight by about the rate each step: ten steps of 150 pass the limit of 1000, of 75 not.
-        rbm = RBM(**{**SMALL, "optimizer": "adam", "learning_rate": 150.0, "n_epochs": 1, "schedule": "constant"})
+        # Every parameter drifts by 150 a step: ten steps of 150 pass the limit of 1000, of 75 not.
+        drift = optax.stateless(lambda updates, params: jax.tree.map(lambda u: 150.0 + 0.0 * u, updates))
+        rbm = RBM(**{**SMALL, "optimizer": drift, "n_epochs": 1, "centring": 0})
         rbm.fit(X)
     finally:
         training.display = real
@@ -310,9 +313,9 @@ def test_a_folder_that_is_a_file_is_refused(X, tmp_path):
 
 
 def test_pseudo_likelihood_is_followed_where_it_is_cheap(X):
-    rbm = RBM(**SMALL).fit(X)
+    rbm = RBM(**{**SMALL, "n_epochs": 40}).fit(X)
     rows = X[np.linspace(0, len(X) - 1, 64).astype(int)]
     assert rbm.history_[-1]["pseudo_likelihood"] == pytest.approx(np.mean(_pseudo(rbm, rows)), rel=1e-4)
-    assert rbm.history_[-1]["pseudo_likelihood"] > rbm.history_[0]["pseudo_likelihood"]
+    assert rbm.history_[-1]["pseudo_likelihood"] > rbm.history_[0]["pseudo_likelihood"] + 0.3
     assert "pseudo_likelihood" not in RBM(**SMALL, monitor=None).fit(X).history_[-1]
     assert "reconstruction_error" in GaussianRBM(**SMALL).fit(X).history_[-1]

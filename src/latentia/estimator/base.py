@@ -34,6 +34,7 @@ from latentia.learning.compiled import AbstractPrepare
 from latentia.learning.contrastive import ContrastiveState
 from latentia.likelihood.pseudo import can_pseudo, pseudo_log_likelihood
 from latentia.likelihood.result import LogLikelihood, LogZ
+from latentia.ops import random
 
 #: At most this many held-out rows enter a pseudo-likelihood, which costs one free energy per site.
 VALIDATION_ROWS = 256
@@ -107,7 +108,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         model = self.build(self.blueprint_, seed=seed)
         if isinstance(model, Initialised):
             x = model.x_space.encode(training.some_rows(rows, seed))
-            model = _initialise(model, jnp.asarray(x), jax.random.key(seed))
+            model = _initialise(model, jnp.asarray(x), random.key(seed))
         return model, rows
 
     def _train(
@@ -223,14 +224,14 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         checks.integer(1)("n_samples", n_samples)
         checks.integer(1)("n_steps", n_steps)
         state = self.random_state if random_state is None else random_state
-        key = jax.random.key(int(check_random_state(state).randint(2**31 - 1)))
+        key = random.key(int(check_random_state(state).randint(2**31 - 1)))
         return draw(self, n_samples, n_steps=n_steps, given=given, mask=mask, mean=mean, key=key)
 
     def log_z(self, **options: Any) -> LogZ:
         """log Z with both sides; see :func:`latentia.likelihood.log_z` for the options. Remembered."""
         check_is_fitted(self, "model_")
         if options or "_log_z" not in self.__dict__:
-            options = {"key": jax.random.key(0), "start": self._chains(), **options}
+            options = {"key": random.key(0), "start": self._chains(), **options}
             self._log_z = likelihood.log_z(self.model_, **options)
         return self._log_z
 
@@ -251,7 +252,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         Options go to :func:`latentia.likelihood.log_likelihood` (``method``, ``n_temperatures``, ``n_chains`` …).
         """
         visibles = self._visibles(X, purpose="scoring")
-        options = {"key": jax.random.key(0), "start": self._chains(), **options}
+        options = {"key": random.key(0), "start": self._chains(), **options}
         return likelihood.log_likelihood(self.model_, jnp.asarray(visibles), **options)
 
     def _chains(self) -> Any:

@@ -24,6 +24,7 @@ from latentia.learning import fit as loop
 from latentia.learning.batches import is_mapped, read_rows
 from latentia.learning.compiled import AbstractPrepare
 from latentia.learning.progress import display
+from latentia.ops import random
 
 Binarize = Literal["sample", "threshold"] | None
 
@@ -147,7 +148,7 @@ def run(
         display=display(estimator.verbose, type(estimator).__name__),
     )
     result = loop.fit(
-        model, rows, learner, prepare, settings, key=jax.random.key(seed), weights=weights, state=state
+        model, rows, learner, prepare, settings, key=random.key(seed), weights=weights, state=state
     )
     if folder is not None:
         finished = estimator.adopt(

@@ -4,7 +4,8 @@ The gradient of the log-likelihood is ∇ log p(x) = −∇F(x) + E_{x'∼p} ∇
 
     loss = mean F(data) − mean F(stop_gradient(samples))
 
-has the right gradient for any source of samples. Contrastive divergence starts Gibbs chains at the data
+has the right gradient for any source of samples, on either side of the model: the free energy of the latents
+serves as well for log Z. Contrastive divergence starts Gibbs chains at the data
 (Hinton, 2002), persistent contrastive divergence lets them run on from step to step (Tieleman, 2008), and
 tempering keeps replicas at several temperatures (Desjardins et al., 2010; Salakhutdinov, 2009).
 """
@@ -21,7 +22,7 @@ from jaxtyping import PRNGKeyArray
 from latentia import samplers
 from latentia.core.algorithms import AbstractObjective, AbstractSampler, Metrics
 from latentia.core.errors import ParameterError
-from latentia.core.model import AbstractModel, FreeEnergy, Scalar
+from latentia.core.model import AbstractModel, FreeEnergy, LatentFreeEnergy, Scalar
 from latentia.core.sharding import split
 from latentia.ops.arrays import batch_size
 
@@ -91,13 +92,25 @@ class Contrastive(AbstractObjective):
         return ContrastiveState(chains, sampler.adapt(info), sampler.metrics(info))
 
     def loss(self, model: Any, x: Any, weights: Any, state: ContrastiveState) -> tuple[Scalar, Metrics]:
-        """mean F(data) − mean F(samples), as one signed sum over both, so that both share their products."""
-        samples = jax.vmap(state.sampler.visible)(jax.lax.stop_gradient(state.chains))
+        """A surrogate with the gradient of mean F(data) − mean F(samples), and that difference as a metric.
+
+        Where the visibles can be summed out too, persistent chains enter through their latents: ∇ log Z is also
+        −E_z ∇F(z), and the product behind F(z) is the one that drew x. (Chains that have just left the data are
+        half a sweep further in x than in z, and every half counts.)
+        """
+        chains = jax.lax.stop_gradient(state.chains)
+        samples = jax.vmap(state.sampler.visible)(chains)
         n, m = batch_size(x), batch_size(samples)
-        signs = jnp.concatenate([jnp.full(n, 1 / n) if weights is None else weights / n, jnp.full(m, -1 / m)])
+        signs = jnp.full(n, 1 / n) if weights is None else weights / n
+        # One signed sum over data and samples, so that both share their products.
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), x, samples)
-        gap = signs @ jax.vmap(model.free_energy)(both)
-        return gap, {"energy_gap": gap, **state.metrics}
+        gap = jnp.append(signs, jnp.full(m, -1 / m)) @ jax.vmap(model.free_energy)(both)
+        metrics = {"energy_gap": gap, **state.metrics}
+        if not (self.persistent and isinstance(model, LatentFreeEnergy)):
+            return gap, metrics
+        latents = jax.vmap(state.sampler.latent)(chains)
+        negative = jnp.mean(jax.vmap(model.latent_free_energy)(latents))
+        return signs @ jax.vmap(model.free_energy)(x) - negative, metrics
 
 
 def cd(k: int = 1) -> Contrastive:

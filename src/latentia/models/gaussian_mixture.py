@@ -39,7 +39,7 @@ from latentia.core.space import Space
 from latentia.estimator import checks
 from latentia.estimator.batch import BATCH_CHECKS, BatchEstimator
 from latentia.learning.em import EM
-from latentia.ops import gaussian
+from latentia.ops import gaussian, random
 from latentia.ops.arrays import keep
 from latentia.units import Categorical, Factorial
 
@@ -314,7 +314,7 @@ class GaussianMixture(BatchEstimator):
         return MixtureModel.make(
             blueprint["n_features"],
             self.n_components,
-            key=jax.random.key(seed),
+            key=random.key(seed),
             covariance_type=self.covariance_type,
             reg_covar=self.reg_covar,
         )

@@ -40,7 +40,7 @@ from latentia.estimator import checks
 from latentia.estimator.batch import BATCH_CHECKS, BatchEstimator
 from latentia.learning.closed_form import ClosedFormML
 from latentia.learning.em import EM
-from latentia.ops import gaussian
+from latentia.ops import gaussian, random
 from latentia.ops.arrays import keep
 
 Value = Float[Array, " d"]
@@ -259,7 +259,7 @@ class PPCA(BatchEstimator):
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> PPCAModel:
         """A model with the right shapes at a random start."""
-        return PPCAModel.make(blueprint["n_features"], self.n_components, key=jax.random.key(seed))
+        return PPCAModel.make(blueprint["n_features"], self.n_components, key=random.key(seed))
 
     def _steps(self) -> int:
         return 1 if self.solver == "closed_form" else self.n_epochs

@@ -41,6 +41,7 @@ from latentia.estimator import checks, training
 from latentia.estimator.base import Purpose
 from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
 from latentia.learning.optimizer import Schedule
+from latentia.ops import random
 from latentia.ops.arrays import keep, weighted_mean
 from latentia.units import UNITS, AbstractUnits, Factorial
 from latentia.units import make as make_units
@@ -324,7 +325,7 @@ class RBM(GradientEstimator):
         """Small random weights between the two layers."""
         visible = make_units(self.visible, blueprint["n_features"], blueprint.get("n_states"))
         hidden = make_units(self.hidden, self.n_components, self.n_hidden_states)
-        return RBMModel.make(visible, hidden, key=jax.random.key(seed), weight_scale=self.weight_scale)
+        return RBMModel.make(visible, hidden, key=random.key(seed), weight_scale=self.weight_scale)
 
     def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
         facts = super()._blueprint(X)

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from latentia.core.model import Scalar
 from latentia.core.parameters import bias
 from latentia.core.space import Space
+from latentia.ops.logistic import softplus
 from latentia.units.base import AbstractUnits, Field
 
 
@@ -45,7 +46,7 @@ class Bernoulli(AbstractUnits):
 
     def log_partition(self, field: Field) -> Scalar:
         """Σ softplus(b + I)."""
-        return jnp.sum(jax.nn.softplus(self.bias + field))
+        return jnp.sum(softplus(self.bias + field))
 
     def mean(self, field: Field) -> Field:
         """σ(b + I)."""
