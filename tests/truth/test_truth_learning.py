@@ -367,6 +367,9 @@ class Counter(FreeEnergy, Conditionals):
     def free_energy(self, x):
         return self.slope * jnp.sum(x)
 
+    def begin(self, x, *, key):
+        return jnp.zeros(self.z_space.shape)
+
     def sweep(self, x, z, *, key, fixed=None):
         del key, fixed
         return x + 1, z + 1
@@ -419,6 +422,9 @@ class Still(Tempered):
 
     def energy(self, x, z):
         return self.inner.energy(x, z)
+
+    def begin(self, x, *, key):
+        return jnp.zeros(self.z_space.shape)
 
     def sweep(self, x, z, *, key, fixed=None):
         del key, fixed

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable
-from typing import Any, Self
+from types import UnionType
+from typing import Any, Self, get_args
 
 import equinox as eqx
 import jax
@@ -18,6 +19,8 @@ from latentia.core.errors import CapabilityError
 from latentia.core.model import AbstractModel, AbstractPosterior, Scalar
 
 Metrics = dict[str, Array]
+#: A capability, or several of which one is enough (``FreeEnergy | Clamps``).
+Need = type[AbstractModel] | UnionType
 
 
 class AbstractAlgorithm(eqx.Module):
@@ -25,7 +28,7 @@ class AbstractAlgorithm(eqx.Module):
 
     @property
     @abc.abstractmethod
-    def requires(self) -> tuple[type[AbstractModel], ...]:
+    def requires(self) -> tuple[Need, ...]:
         """The capabilities that a model must have."""
 
 
@@ -123,7 +126,7 @@ class AbstractLearner(AbstractAlgorithm):
         """The model to keep (the averaged one, where the learner averages)."""
 
 
-def missing(algorithm: AbstractAlgorithm, model: AbstractModel) -> list[type[AbstractModel]]:
+def missing(algorithm: AbstractAlgorithm, model: AbstractModel) -> list[Need]:
     """The capabilities that the algorithm needs and the model lacks."""
     return [need for need in algorithm.requires if not isinstance(model, need)]
 
@@ -133,12 +136,16 @@ def require(algorithm: AbstractAlgorithm, model: AbstractModel, *, fitting: Iter
     lacking = missing(algorithm, model)
     if not lacking:
         return
-    needs = " and ".join(f"{c.__name__} ({', '.join(_methods(c))})" for c in lacking)
+    needs = " and ".join(" or ".join(f"{c.__name__} ({', '.join(_methods(c))})" for c in _either(n)) for n in lacking)
     fits = list(fitting)
     hint = f" Objectives that fit: {', '.join(fits)}." if fits else ""
     raise CapabilityError(
         f"{type(algorithm).__name__} cannot be used with {type(model).__name__}: it needs {needs}.{hint}"
     )
+
+
+def _either(need: Any) -> tuple[type[AbstractModel], ...]:
+    return get_args(need) or (need,)
 
 
 def _methods(capability: type[AbstractModel]) -> list[str]:

@@ -14,7 +14,10 @@ capability             implement                        get
 ``Normalised``         ``free_energy`` with log Z = 0   exact likelihoods
 ``LatentFreeEnergy``   ``latent_free_energy``           exact log Z by enumerating the latents
 ``ExactPosterior``     ``posterior``                    transform, EM, the exact inference
-``Conditionals``       ``sweep``                        Gibbs sampling, CD, PCD, clamped sampling
+``Clamps``             ``clamped``                      inference by mean field, likelihoods without F
+``MeanField``          ``guess``, ``refine`` …          the variational positive phase, transform
+``Conditionals``       ``begin``, ``sweep``             Gibbs sampling, CD, PCD, clamped sampling
+``Settles``            ``settled_energy``               less noise and fewer products in the negative phase
 ``ExactSampler``       ``sample``                       independent samples
 ``Decodes``            ``decode``                       inverse_transform, reconstruct
 ``Tempered``           ``base`` …                       AIS, reverse AIS, parallel tempering
@@ -104,15 +107,61 @@ class ExactPosterior(AbstractModel):
         """p(z | x)."""
 
 
+class MeanField(AbstractModel):
+    """A model of latents alone (``x_space`` is empty) that factorial distributions q approximate.
+
+    With F = −log Σ_z exp(−E(z)), every q has E_q[E] − H(q) ≥ F, with equality for the true distribution.
+    """
+
+    @abc.abstractmethod
+    def guess(self) -> AbstractPosterior:
+        """Where to start."""
+
+    @abc.abstractmethod
+    def refine(self, q: Any) -> AbstractPosterior:
+        """One round of exact block updates; never raises the variational energy."""
+
+    @abc.abstractmethod
+    def variational_energy(self, q: Any) -> Scalar:
+        """E_q[E(z)] − H(q), differentiable in θ with q held fixed."""
+
+    @abc.abstractmethod
+    def base_at(self, q: Any) -> Self:
+        """A model of the same structure, without coupling, that *is* q (see :class:`Tempered`)."""
+
+
+class Clamps(AbstractModel):
+    """The visibles can be fixed, which leaves a model of the latents: log Z of that model is −F(x)."""
+
+    @abc.abstractmethod
+    def clamped(self, x: Any) -> MeanField:
+        """The model of z (and of those parts of x that are None) given x."""
+
+
 class Conditionals(AbstractModel):
     """Gibbs sampling over blocks."""
 
     @abc.abstractmethod
+    def begin(self, x: Any, *, key: PRNGKeyArray) -> Any:
+        """Latents with which a chain can start at ``x``; placeholders where a sweep draws all of them first."""
+
+    @abc.abstractmethod
     def sweep(self, x: Any, z: Any, *, key: PRNGKeyArray, fixed: Any = None) -> tuple[Any, Any]:
-        """One sweep over all blocks, latents first, so that only ``x`` needs to be in equilibrium.
+        """One sweep over all blocks.
 
         Leaves p(x, z) invariant. ``fixed`` is a pytree of booleans like ``x``: entries that are True keep
         their value, and the sweep then leaves p(free x, z | fixed x) invariant.
+        """
+
+
+class Settles(Conditionals):
+    """The block that a sweep draws last can be summed out."""
+
+    @abc.abstractmethod
+    def settled_energy(self, x: Any, z: Any) -> Scalar:
+        """−log Σ exp(−E(x, z)) over the last block: as good as E for ∇ log Z, with less noise.
+
+        Its products are those that drew the block, so a compiler shares them.
         """
 
 

@@ -129,6 +129,60 @@ def leaves(space: Any) -> list[Space]:
     return jax.tree.leaves(space)
 
 
+def n_columns(space: Any) -> int:
+    """Columns of a data matrix that hold one value of a pytree of spaces, leaf after leaf."""
+    return sum(leaf.n_columns for leaf in leaves(space))
+
+
+def width(space: Any) -> int:
+    """Columns of a matrix of *means* of a pytree of spaces: a categorical site has one per state."""
+    return sum(math.prod(leaf.shape) for leaf in leaves(space))
+
+
+def check(space: Any, X: np.ndarray, *, fix: str = "") -> None:
+    """Raise a :class:`DataError` unless every column of the data matrix lies in the domain of its leaf."""
+    for leaf, columns in zip(leaves(space), _columns(space, X, lambda leaf: leaf.n_columns), strict=True):
+        leaf.check(columns, fix=fix)
+
+
+def encode(space: Any, X: Any) -> Any:
+    """Data matrix ``(n, n_columns)`` → a pytree of values with a leading axis."""
+    return _each(space, _columns(space, X, lambda leaf: leaf.n_columns), Space.encode)
+
+
+def decode(space: Any, value: Any) -> Any:
+    """The inverse of :func:`encode`."""
+    return _joined(space, value, Space.decode)
+
+
+def flatten(space: Any, value: Any) -> Any:
+    """A pytree of means with a leading axis → one matrix, leaf after leaf."""
+    return _joined(space, value, Space.flatten)
+
+
+def unflatten(space: Any, rows: Any) -> Any:
+    """The inverse of :func:`flatten`."""
+    return _each(space, _columns(space, rows, lambda leaf: math.prod(leaf.shape)), Space.unflatten)
+
+
+def _columns(space: Any, X: Any, count: Any) -> list[Any]:
+    ends = np.cumsum([0, *(count(leaf) for leaf in leaves(space))])
+    return [X[:, begin:end] for begin, end in itertools.pairwise(ends)]
+
+
+def _each(space: Any, parts: list[Any], function: Any) -> Any:
+    flat, treedef = jax.tree.flatten(space)
+    return jax.tree.unflatten(treedef, [function(leaf, part) for leaf, part in zip(flat, parts, strict=True)])
+
+
+def _joined(space: Any, value: Any, function: Any) -> Any:
+    parts = [function(leaf, part) for leaf, part in zip(leaves(space), jax.tree.leaves(value), strict=True)]
+    if len(parts) == 1:
+        return parts[0]
+    xp = np if isinstance(parts[0], np.ndarray) else jax.numpy
+    return xp.concatenate(parts, axis=1)
+
+
 def log_count(space: Any) -> float:
     """log(number of joint values) of a pytree of spaces; infinite if any of them is continuous."""
     return sum(leaf.log_count for leaf in leaves(space))

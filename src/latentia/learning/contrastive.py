@@ -4,8 +4,9 @@ The gradient of the log-likelihood is ∇ log p(x) = −∇F(x) + E_{x'∼p} ∇
 
     loss = mean F(data) − mean F(stop_gradient(samples))
 
-has the right gradient for any source of samples, on either side of the model: the free energy of the latents
-serves as well for log Z. Contrastive divergence starts Gibbs chains at the data
+has the right gradient for any source of samples. Where F is out of reach, the variational energy E_q[E(x, z)] − H(q)
+with q held fixed stands for it on the data, which gives the gradient of a bound, and the joint energy on the samples.
+On samples any partly summed energy serves as well, since ∇ log Z = −E ∇E. Contrastive divergence starts Gibbs chains at the data
 (Hinton, 2002), persistent contrastive divergence lets them run on from step to step (Tieleman, 2008), and
 tempering keeps replicas at several temperatures (Desjardins et al., 2010; Salakhutdinov, 2009).
 """
@@ -17,13 +18,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia import samplers
-from latentia.core.algorithms import AbstractObjective, AbstractSampler, Metrics
+from latentia.core import space
+from latentia.core.algorithms import AbstractInference, AbstractObjective, AbstractSampler, Metrics, Need
 from latentia.core.errors import ParameterError
-from latentia.core.model import AbstractModel, FreeEnergy, LatentFreeEnergy, Scalar
+from latentia.core.model import Clamps, FreeEnergy, Scalar, Settles
 from latentia.core.sharding import split
+from latentia.inference.mean_field import MeanFieldInference
 from latentia.ops.arrays import batch_size
 
 
@@ -43,12 +46,14 @@ class Contrastive(AbstractObjective):
         n_steps: sampler steps before every update.
         persistent: chains run on from update to update; otherwise they start at the batch each time.
         n_chains: number of persistent chains, whatever the batch; the batch's size if None.
+        inference: finds q(z | x) for the positive phase of models without a free energy.
     """
 
     sampler: AbstractSampler
     n_steps: int = eqx.field(static=True, default=1)
     persistent: bool = eqx.field(static=True, default=True)
     n_chains: int | None = eqx.field(static=True, default=None)
+    inference: AbstractInference = MeanFieldInference(n_rounds=10, tolerance=0.0)
 
     def __check_init__(self) -> None:
         if self.n_steps < 1:
@@ -60,9 +65,9 @@ class Contrastive(AbstractObjective):
             )
 
     @property
-    def requires(self) -> tuple[type[AbstractModel], ...]:
-        """``FreeEnergy`` and what the sampler needs."""
-        return (FreeEnergy, *self.sampler.requires)
+    def requires(self) -> tuple[Need, ...]:
+        """``FreeEnergy``, or ``Clamps`` for the variational energy, and what the sampler needs."""
+        return (FreeEnergy | Clamps, *self.sampler.requires)
 
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> ContrastiveState:
         """Chains that start at examples drawn from the batch."""
@@ -92,25 +97,43 @@ class Contrastive(AbstractObjective):
         return ContrastiveState(chains, sampler.adapt(info), sampler.metrics(info))
 
     def loss(self, model: Any, x: Any, weights: Any, state: ContrastiveState) -> tuple[Scalar, Metrics]:
-        """A surrogate with the gradient of mean F(data) − mean F(samples), and that difference as a metric.
-
-        Where the visibles can be summed out too, persistent chains enter through their latents: ∇ log Z is also
-        −E_z ∇F(z), and the product behind F(z) is the one that drew x. (Chains that have just left the data are
-        half a sweep further in x than in z, and every half counts.)
-        """
+        """A surrogate with the gradient of the energy gap between data and samples, and that gap as a metric."""
         chains = jax.lax.stop_gradient(state.chains)
-        samples = jax.vmap(state.sampler.visible)(chains)
-        n, m = batch_size(x), batch_size(samples)
+        samples, latents = jax.vmap(state.sampler.visible)(chains), jax.vmap(state.sampler.latent)(chains)
+        n, m = batch_size(x), batch_size(latents)
         signs = jnp.full(n, 1 / n) if weights is None else weights / n
-        # One signed sum over data and samples, so that both share their products.
-        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), x, samples)
-        gap = jnp.append(signs, jnp.full(m, -1 / m)) @ jax.vmap(model.free_energy)(both)
+        if isinstance(model, FreeEnergy):
+            # One signed sum over data and samples, so that both share their products.
+            both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), x, samples)
+            gap = jnp.append(signs, jnp.full(m, -1 / m)) @ jax.vmap(model.free_energy)(both)
+        else:
+            gap = signs @ self._variational(model, x) - jnp.mean(jax.vmap(model.energy)(samples, latents))
         metrics = {"energy_gap": gap, **state.metrics}
-        if not (self.persistent and isinstance(model, LatentFreeEnergy)):
+        if not self._settles(model):
             return gap, metrics
-        latents = jax.vmap(state.sampler.latent)(chains)
-        negative = jnp.mean(jax.vmap(model.latent_free_energy)(latents))
-        return signs @ jax.vmap(model.free_energy)(x) - negative, metrics
+        positive = jax.vmap(model.free_energy)(x) if isinstance(model, FreeEnergy) else self._variational(model, x)
+        negative = jnp.mean(jax.vmap(model.settled_energy)(samples, latents))
+        return signs @ positive - negative, metrics
+
+    def _variational(self, model: Any, x: Any) -> Float[Array, " n"]:
+        """E_q[E(x, z)] − H(q) of every row, with q held fixed."""
+        frozen = jax.lax.stop_gradient(model)
+
+        def one(x: Any) -> Scalar:
+            q = jax.lax.stop_gradient(self.inference.infer(frozen, x))
+            return model.clamped(x).variational_energy(q)
+
+        return jax.vmap(one)(x)
+
+    def _settles(self, model: Any) -> bool:
+        """Whether samples enter with the block summed out that their sweep drew last.
+
+        Not where the model's F(x) sums out more, and so is less noisy; and not for chains that have just left the
+        data, which by their last block are half a sweep further away.
+        """
+        if not (self.persistent and isinstance(model, Settles)):
+            return False
+        return not isinstance(model, FreeEnergy) or space.width(model.z_space) <= space.width(model.x_space)
 
 
 def cd(k: int = 1) -> Contrastive:

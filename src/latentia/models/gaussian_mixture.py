@@ -174,6 +174,11 @@ class MixtureModel(Normalised, LatentFreeEnergy, MStep, ExactSampler, Decodes, C
         z = Categorical(self.log_weights[None, :]).sample(jnp.zeros_like(self.log_weights), key=z_key)
         return self._draw(z, key=x_key), z
 
+    def begin(self, x: Value, *, key: PRNGKeyArray) -> OneHot:
+        """A placeholder: a sweep draws the latents first."""
+        del key
+        return jnp.zeros(self.z_space.shape, x.dtype)
+
     def sweep(self, x: Value, z: OneHot, *, key: PRNGKeyArray, fixed: Any = None) -> tuple[Value, OneHot]:
         """z | x, then the free entries of x given z and the fixed ones."""
         del z

@@ -133,6 +133,11 @@ class PPCAModel(Normalised, LatentFreeEnergy, MStep, ClosedForm, ExactSampler, D
         z = jax.random.normal(z_key, (self.weights.shape[1],), self.weights.dtype)
         return self._draw(z, key=x_key), z
 
+    def begin(self, x: Value, *, key: PRNGKeyArray) -> Code:
+        """A placeholder: a sweep draws the latents first."""
+        del key
+        return jnp.zeros(self.z_space.shape, x.dtype)
+
     def sweep(self, x: Value, z: Code, *, key: PRNGKeyArray, fixed: Any = None) -> tuple[Value, Code]:
         """z | x, then x | z, whose entries are independent."""
         del z

@@ -33,6 +33,7 @@ from latentia.core.model import (
     Initialised,
     LatentFreeEnergy,
     Scalar,
+    Settles,
     Tempered,
 )
 from latentia.core.parameters import buffer, weight
@@ -54,6 +55,7 @@ class RBMModel(
     LatentFreeEnergy,
     ExactPosterior,
     Decodes,
+    Settles,
     Tempered,
     Centred,
     Constrained,
@@ -116,12 +118,22 @@ class RBMModel(
         """E[x | z]."""
         return self.visible.mean(self._visible_field(z))
 
+    def begin(self, x: Value, *, key: PRNGKeyArray) -> Value:
+        """A placeholder: a sweep draws the latents first."""
+        del key
+        return jnp.zeros(self.z_space.shape, x.dtype)
+
     def sweep(self, x: Value, z: Value, *, key: PRNGKeyArray, fixed: Any = None) -> tuple[Value, Value]:
         """z | x, then x | z."""
         del z
         hidden_key, visible_key = jax.random.split(key)
         z = self.hidden.sample(self._hidden_field(x), key=hidden_key)
         return keep(fixed, x, self.visible.sample(self._visible_field(z), key=visible_key)), z
+
+    def settled_energy(self, x: Value, z: Value) -> Scalar:
+        """The latents' free energy: a sweep draws x last."""
+        del x
+        return self.latent_free_energy(z)
 
     def base(self, x: Any = None) -> Self:
         """W = 0; visible marginals fitted to the batch if there is one."""

@@ -4,7 +4,7 @@ The generator is Threefry-2x32 with twenty rounds (Salmon et al., 2011), as in J
 of the two words that a hash yields, so that any sharding of an array draws the same numbers, and rolls the
 rounds into a loop on CPU. Here arrays are only ever split between examples, each of which has a key of its own:
 both words are kept and the rounds are unrolled, which takes a quarter of the time. Every function of
-:mod:`jax.random` takes these keys.
+:mod:`jax.random` takes these keys. An accelerator has no such trouble and keeps JAX's own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def key(seed: int) -> PRNGKeyArray:
     >>> jax.random.uniform(key(0), (3,)).shape
     (3,)
     """
-    return jax.random.key(seed, impl=_IMPLEMENTATION)
+    return jax.random.key(seed, impl=_IMPLEMENTATION if jax.default_backend() == "cpu" else None)
 
 
 @functools.partial(jax.jit, inline=True)  # one call instead of a hundred where nothing is traced

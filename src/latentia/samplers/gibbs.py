@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import equinox as eqx
-import jax
 from jaxtyping import PRNGKeyArray
 
-from latentia.core import space
 from latentia.core.algorithms import AbstractSampler
 from latentia.core.model import AbstractModel, Conditionals
 
@@ -29,9 +27,8 @@ class Gibbs(AbstractSampler):
         return (Conditionals,)
 
     def init(self, model: Conditionals, x: Any, *, key: PRNGKeyArray) -> GibbsState:
-        """Start at ``x``; the latents are placeholders, since a sweep draws them first."""
-        del key
-        return GibbsState(x, space.zeros(model.z_space, jax.tree.leaves(x)[0].dtype))
+        """Start at ``x``."""
+        return GibbsState(x, model.begin(x, key=key))
 
     def step(
         self, model: Conditionals, state: GibbsState, *, key: PRNGKeyArray, fixed: Any = None

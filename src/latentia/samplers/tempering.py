@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from latentia.core import space, tempering
+from latentia.core import tempering
 from latentia.core.algorithms import AbstractSampler, Metrics
 from latentia.core.errors import ParameterError
 from latentia.core.model import AbstractModel, Tempered
@@ -65,9 +65,8 @@ class ParallelTempering(AbstractSampler):
 
     def init(self, model: Tempered, x: Any, *, key: PRNGKeyArray) -> TemperingState:
         """All replicas start at ``x``."""
-        del key
         n = self.betas.shape[0]
-        latents = space.zeros(model.z_space, jax.tree.leaves(x)[0].dtype)
+        latents = model.begin(x, key=key)
         repeat = lambda a: jnp.broadcast_to(a, (n, *a.shape))  # noqa: E731
         return TemperingState(jax.tree.map(repeat, x), jax.tree.map(repeat, latents))
 
