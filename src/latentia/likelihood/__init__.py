@@ -9,23 +9,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from latentia.core.errors import CapabilityError, DataError, NotNormalisableError, UnknownNameError
-from latentia.core.model import AbstractModel, Bounded, FreeEnergy, Normalised, Tempered
+from latentia.core.model import AbstractModel, Bounded, Clamps, FreeEnergy, Normalised, Tempered
 from latentia.likelihood import ais, enumeration
 from latentia.likelihood.enumeration import LIMIT, can_enumerate
+from latentia.likelihood.evidence import Evidence, evidence, variational_bounds
 from latentia.likelihood.equilibrium import Equilibrium, equilibrium
-from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.likelihood.pseudo import can_pseudo, pseudo_log_likelihood
 from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops.arrays import batch_size
 
 METHODS = ("auto", "exact", "ais")
-_ROWS = 4096
 
 
 def log_likelihood(
@@ -40,12 +38,14 @@ def log_likelihood(
     n_replicas: int = 10,
     n_burn_in: int = 500,
     n_steps: int = 500,
+    n_posterior_temperatures: int = 100,
+    n_posterior_steps: int = 100,
     start: Any = None,
 ) -> LogLikelihood:
     """Mean log-likelihood per example, mean log p(x) = −mean F(x) − log Z, in nats.
 
     Args:
-        model: a model with a free energy.
+        model: a model with a free energy, or one whose visibles can be clamped.
         x: a batch of visible values (a pytree with one leading axis).
         key: random key; unused where the answer is exact.
         method: ``"exact"`` (normalised, or by enumeration), ``"ais"``, or ``"auto"``: exact where possible.
@@ -55,10 +55,18 @@ def log_likelihood(
         n_replicas: rungs of the ladder of the equilibrium chains.
         n_burn_in: their adapting steps.
         n_steps: their steps after that.
+        n_posterior_temperatures: annealing steps per example where F(x) itself has to be bracketed; see
+            :func:`latentia.likelihood.evidence.evidence`.
+        n_posterior_steps: sweeps from mean field to p(z | x) for that.
         start: where they start: training examples or persistent chains.
     """
-    if not isinstance(model, FreeEnergy):
-        raise CapabilityError(f"A log-likelihood of {type(model).__name__} needs FreeEnergy (free_energy).")
+    if not isinstance(model, FreeEnergy | Clamps):
+        raise CapabilityError(
+            f"A log-likelihood of {type(model).__name__} needs FreeEnergy (free_energy) or Clamps (clamped)."
+        )
+    if batch_size(x) == 0:
+        raise DataError("There are no examples: the batch has no rows.")
+    evidence_key, key = jax.random.split(key)
     normaliser = log_z(
         model,
         key=key,
@@ -71,22 +79,30 @@ def log_likelihood(
         n_steps=n_steps,
         start=start,
     )
-    energies = free_energies(model, x)
-    mean = -float(np.mean(energies))
+    data = evidence(
+        model,
+        x,
+        key=evidence_key,
+        method=method,
+        limit=limit,
+        n_temperatures=n_posterior_temperatures,
+        n_steps=n_posterior_steps,
+    )
     details = {
         **normaliser.details,
-        "mean_free_energy": -mean,
-        "n_examples": energies.size,
+        **data.details,
+        "mean_free_energy": -data.estimate,
+        "n_examples": data.each.size,
         "log_z": normaliser.estimate,
         "log_z_lower": normaliser.lower,
         "log_z_upper": normaliser.upper,
     }
     return LogLikelihood(
-        mean - normaliser.upper,
-        mean - normaliser.lower,
-        mean - normaliser.estimate,
-        normaliser.stderr,
-        normaliser.method,
+        data.lower - normaliser.upper,
+        data.upper - normaliser.lower,
+        data.estimate - normaliser.estimate,
+        float(np.hypot(normaliser.stderr, data.stderr)),
+        "; ".join(filter(None, (normaliser.method, data.method))),
         details,
     )
 
@@ -132,40 +148,28 @@ def log_z(
 
 
 def free_energies(model: AbstractModel, x: Any) -> np.ndarray:
-    """F(x) of every example of a batch, in float64 and a bounded number of rows at a time."""
-    if not isinstance(model, FreeEnergy):
-        raise CapabilityError(f"{type(model).__name__} lacks FreeEnergy (free_energy).")
-    n = batch_size(x)
-    if n == 0:
-        raise DataError("There are no examples: the batch has no rows.")
-    rows = min(n, _ROWS)
-    values = []
-    with double():
-        model = to_double(model)
-        for first in range(0, n, rows):
-            # The last batch starts early enough to be full, so that one shape is compiled.
-            begin = min(first, n - rows)
-            part = batch_to_double(jax.tree.map(lambda a, i=begin: a[i : i + rows], x))
-            values.append(np.asarray(_free_energies(model, part))[first - begin :])
-    return np.concatenate(values)
-
-
-@eqx.filter_jit
-def _free_energies(model: Any, x: Any) -> Float[Array, " n"]:
-    return jax.vmap(model.free_energy)(x)
+    """F(x) of every example of a batch, in float64; an upper bound by mean field where it is out of reach."""
+    if isinstance(model, FreeEnergy):
+        return -evidence(model, x, key=None).each
+    if isinstance(model, Clamps):
+        return -variational_bounds(model, x)
+    raise CapabilityError(f"{type(model).__name__} lacks FreeEnergy (free_energy) and Clamps (clamped).")
 
 
 __all__ = [
     "LIMIT",
     "METHODS",
     "Equilibrium",
+    "Evidence",
     "LogLikelihood",
     "LogZ",
     "can_enumerate",
     "can_pseudo",
     "equilibrium",
+    "evidence",
     "free_energies",
     "log_likelihood",
     "log_z",
     "pseudo_log_likelihood",
+    "variational_bounds",
 ]

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core import tempering
+from latentia.core.model import Scalar
 from latentia.ops.arrays import batch_size
 
 
@@ -60,15 +61,22 @@ def anneal(
         z: latents of the chains.
         key: random key.
     """
-    n = batch_size(x)
+    keys = jax.random.split(key, batch_size(z))
+    return jax.vmap(lambda x, z, key: anneal_chain(base, model, betas, x, z, key=key))(x, z, keys)
+
+
+def anneal_chain(
+    base: Any, model: Any, betas: Float[Array, " k"], x: Any, z: Any, *, key: PRNGKeyArray
+) -> tuple[Scalar, Any, Any]:
+    """(log-weight, x, z) of one chain; see :func:`anneal`."""
 
     def body(carry: Any, step: Any) -> tuple[Any, None]:
-        log_weights, x, z = carry
-        before, after, key = step
+        log_weight, x, z = carry
+        before, after, count = step
         old, new = tempering.at(base, model, before), tempering.at(base, model, after)
-        gain = jax.vmap(lambda x, z: old.reduced_energy(x, z) - new.reduced_energy(x, z))(x, z)
-        x, z = jax.vmap(lambda x, z, key: new.sweep(x, z, key=key))(x, z, jax.random.split(key, n))
-        return (log_weights + gain, x, z), None
+        gain = old.reduced_energy(x, z) - new.reduced_energy(x, z)
+        x, z = new.sweep(x, z, key=jax.random.fold_in(key, count))
+        return (log_weight + gain, x, z), None
 
-    steps = (betas[:-1], betas[1:], jax.random.split(key, betas.shape[0] - 1))
-    return jax.lax.scan(body, (jnp.zeros(n, betas.dtype), x, z), steps)[0]
+    steps = (betas[:-1], betas[1:], jnp.arange(betas.shape[0] - 1, dtype=jnp.uint32))
+    return jax.lax.scan(body, (jnp.zeros((), betas.dtype), x, z), steps)[0]

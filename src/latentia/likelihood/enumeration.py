@@ -77,7 +77,7 @@ def log_z(model: AbstractModel, *, limit: int = LIMIT) -> LogZ:
         )
     began = time.perf_counter()
     with double():
-        value = float(_sum_states(to_double(model), side.name))
+        value = float(sum_states(to_double(model), side.name))
     details = {"states": side.count, "side": side.name, "seconds": time.perf_counter() - began}
     method = f"exact (enumeration of {side.count} {side.name} states)"
     return LogZ(value, value, value, 0.0, method, details)
@@ -105,7 +105,7 @@ def _value(part: Space, index: Int[Array, ""]) -> Float[Array, "*shape"]:
 
 
 @eqx.filter_jit
-def _sum_states(model: Any, name: str) -> Scalar:
+def sum_states(model: Any, name: str) -> Scalar:
     """log Σ exp(−energy) over all states of the named side."""
     spaces, energy = _energy(model, name)
     total = math.prod(_count(leaf) for leaf in space.leaves(spaces))
