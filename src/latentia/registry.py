@@ -58,6 +58,14 @@ FAMILIES = (
         "real",
     ),
     Family(
+        "dbm",
+        "latentia.models.dbm:DBM",
+        "Deep Boltzmann machine",
+        "Deep Boltzmann machines and belief nets",
+        {"hidden": (3, 2)},
+        "binary",
+    ),
+    Family(
         "gaussian-mixture",
         "latentia.models.gaussian_mixture:GaussianMixture",
         "Mixture of Gaussians",

@@ -19,6 +19,7 @@ from latentia.core.errors import (
     ParameterError,
     UnknownNameError,
 )
+from latentia.core.model import Clamps, Conditionals, FreeEnergy
 from latentia.learning.contrastive import Contrastive
 from latentia.learning.em import EM
 from latentia.samplers import Gibbs
@@ -102,6 +103,8 @@ def test_free_samples_follow_the_exact_marginals(X):
         (np.full((2, 6), np.nan), np.ones((2, 6), bool), "NaN or infinity"),
         (np.full((2, 6), 0.5), None, "binary units"),
         (None, np.ones((2, 6), bool), "pass given too"),
+        (np.zeros((2, 6)), np.ones((2, 6), bool), "everything is known"),
+        (np.zeros((2, 6)), np.zeros(6, bool), "nothing is known"),
     ],
 )
 def test_wrong_masks_are_explained(rbm, given, mask, message):
@@ -286,7 +289,7 @@ def test_an_algorithm_that_does_not_fit_says_what_is_missing(X):
         match=r"EM cannot be used with RBMModel.*MStep \(.*m_step.*Objectives that fit: cd, pcd, tempering",
     ):
         RBMByEM(**SMALL).fit(X)
-    assert {need.__name__ for need in Contrastive(Gibbs()).requires} == {"FreeEnergy", "Conditionals"}
+    assert set(Contrastive(Gibbs()).requires) == {FreeEnergy | Clamps, Conditionals}
 
 
 def test_exact_likelihood_where_it_is_impossible_says_what_to_do():

@@ -150,6 +150,14 @@ def encode(space: Any, X: Any) -> Any:
     return _each(space, _columns(space, X, lambda leaf: leaf.n_columns), Space.encode)
 
 
+def encode_seen(space: Any, X: Any) -> Any:
+    """Like :func:`encode`, but leaves whose columns the matrix lacks (labels, say) are None: not observed."""
+    flat, treedef = jax.tree.flatten(space)
+    parts = _columns(space, X, lambda leaf: leaf.n_columns)
+    seen = [leaf.encode(part) if part.shape[1] else None for leaf, part in zip(flat, parts, strict=True)]
+    return jax.tree.unflatten(treedef, seen)
+
+
 def decode(space: Any, value: Any) -> Any:
     """The inverse of :func:`encode`."""
     return _joined(space, value, Space.decode)
@@ -163,6 +171,20 @@ def flatten(space: Any, value: Any) -> Any:
 def unflatten(space: Any, rows: Any) -> Any:
     """The inverse of :func:`flatten`."""
     return _each(space, _columns(space, rows, lambda leaf: math.prod(leaf.shape)), Space.unflatten)
+
+
+def seen(space: Any, n_columns: int) -> list[Space]:
+    """The leaves that the first ``n_columns`` columns hold."""
+    ends = np.cumsum([leaf.n_columns for leaf in leaves(space)])
+    return [leaf for leaf, end in zip(leaves(space), ends, strict=True) if end <= n_columns]
+
+
+def spread(space: Any, mask: np.ndarray) -> Any:
+    """A boolean matrix over columns → a pytree of booleans over values: all states of a site alike."""
+    parts = _columns(space, mask, lambda leaf: leaf.n_columns)
+    shape = lambda leaf, part: (len(part), *leaf.shape)  # noqa: E731
+    wide = lambda leaf, part: part[..., None] if leaf.domain == "categorical" else part.reshape(shape(leaf, part))  # noqa: E731
+    return _each(space, parts, lambda leaf, part: np.broadcast_to(wide(leaf, part), shape(leaf, part)))
 
 
 def _columns(space: Any, X: Any, count: Any) -> list[Any]:

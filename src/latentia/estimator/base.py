@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import equinox as eqx
 import jax
@@ -22,12 +22,22 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from latentia import likelihood
+from latentia.core import space
 from latentia.core.algorithms import AbstractLearner, require
 from latentia.core.errors import CapabilityError, DataError, DivergenceError, NotNormalisableError
-from latentia.core.model import AbstractModel, Decodes, ExactPosterior, FreeEnergy, Initialised, Normalised
+from latentia.core.model import (
+    AbstractModel,
+    Clamps,
+    Decodes,
+    ExactPosterior,
+    FreeEnergy,
+    Initialised,
+    Normalised,
+)
 from latentia.estimator import checks, saving, training
 from latentia.estimator.drawing import draw
 from latentia.estimator.rows import apply_rows
+from latentia.inference import MeanFieldInference, infer_means
 from latentia.learning import fitting
 from latentia.learning.batches import is_mapped
 from latentia.learning.compiled import AbstractPrepare
@@ -79,10 +89,25 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def _rows(self, X: np.ndarray, *, purpose: Purpose) -> np.ndarray:
         """The rows, checked against the model's domain (and converted, where a family can)."""
         del purpose
-        space = eqx.filter_eval_shape(lambda: self.build(self.blueprint_)).x_space
+        visibles = eqx.filter_eval_shape(lambda: self.build(self.blueprint_)).x_space
         for block in training.blocks(X):
-            space.check(block)
+            space.check(visibles, block)
         return X
+
+    def _targets(self, X: np.ndarray, y: Any) -> np.ndarray | None:
+        """Further columns of the rows to learn from, for families that learn labels; None ignores y."""
+        del X, y
+        return None
+
+    def _target_facts(self, y: Any) -> dict[str, Any]:
+        """Plain facts about the labels that :meth:`build` needs."""
+        del y
+        return {}
+
+    def _pretrain(self, model: Any, rows: np.ndarray, seed: int, plan: training.Plan, weights: Any) -> Any:
+        """The model after what comes before the training proper; most families need nothing."""
+        del rows, seed, plan, weights
+        return model
 
     # -- learning ------------------------------------------------------------------------------------------
 
@@ -91,35 +116,40 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
         Args:
             X: data, ``(n, n_features)``: an array, a data frame, or a memory map, which is streamed.
-            y: ignored; present for scikit-learn's sake.
+            y: labels, for families with label units; others ignore it.
             sample_weight: one non-negative weight per row.
         """
-        del y
         checks.check_parameters(self, self.parameter_checks)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        model, rows = self._begin(self._validate(X, reset=True), seed)
-        self._train(model, rows, seed, self._plan(rows.shape[0]), sample_weight, state=None)
+        model, rows = self._begin(self._validate(X, reset=True), seed, y)
+        plan = self._plan(rows.shape[0])
+        training.open_folder(self, plan, rows.shape[0])
+        weights = training.normalised_weights(sample_weight, rows.shape[0])
+        model = self._pretrain(model, rows, seed, plan, weights)
+        self._train(model, rows, seed, plan, weights, state=None)
         return self
 
-    def _begin(self, X: np.ndarray, seed: int) -> tuple[Any, np.ndarray]:
+    def _begin(self, X: np.ndarray, seed: int, y: Any = None) -> tuple[Any, np.ndarray]:
         """A model at its starting point for the data, and the rows to train it on."""
-        self.blueprint_ = self._blueprint(X)
+        targets = self._targets(X, y)
+        self.blueprint_ = {**self._blueprint(X), **(self._target_facts(y) if targets is not None else {})}
         rows = self._rows(X, purpose="training")
+        if targets is not None:
+            rows = np.column_stack([rows, targets])
         model = self.build(self.blueprint_, seed=seed)
         if isinstance(model, Initialised):
-            x = model.x_space.encode(training.some_rows(rows, seed))
-            model = _initialise(model, jnp.asarray(x), random.key(seed))
+            x = space.encode(model.x_space, jnp.asarray(training.some_rows(rows, seed)))
+            model = _initialise(model, x, random.key(seed))
         return model, rows
 
     def _train(
-        self, model: Any, rows: np.ndarray, seed: int, plan: training.Plan, sample_weight: Any, state: Any
+        self, model: Any, rows: np.ndarray, seed: int, plan: training.Plan, weights: Any, state: Any
     ) -> None:
         learner = self._learner(plan)
         require(learner, model, fitting=fitting(model))
         for name in ("_log_z", "_state"):
             if name in self.__dict__:
                 delattr(self, name)
-        weights = training.normalised_weights(sample_weight, rows.shape[0])
         try:
             result = training.run(self, model, rows, learner, self._prepare(model), plan, seed, weights, state)
         except (DivergenceError, NotNormalisableError) as error:
@@ -135,7 +165,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             result.seconds,
             result.compile_seconds,
         )
-        self._n_features_out = int(np.prod(self.model_.z_space.shape))
+        self._n_features_out = space.width(self.model_.z_space)
 
     def adopt(
         self, model: AbstractModel, blueprint: dict[str, Any], feature_names: list[str] | None = None
@@ -145,7 +175,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         self.n_features_in_ = blueprint["n_features"]
         if feature_names:
             self.feature_names_in_ = np.asarray(feature_names, dtype=object)
-        self._n_features_out = int(np.prod(model.z_space.shape))
+        self._n_features_out = space.width(model.z_space)
         return self
 
     # -- data ----------------------------------------------------------------------------------------------
@@ -161,22 +191,24 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             raise DataError("X has values beyond the range of float32 (about 3.4e38). Scale the data first.")
         return single
 
-    def _visibles(self, X: Any, *, purpose: Purpose) -> np.ndarray:
+    def _visibles(self, X: Any, *, purpose: Purpose) -> Any:
+        """The rows as the model's visibles; what X has no columns for (labels) is None."""
         check_is_fitted(self, "model_")
         X = self._validate(X, reset=False)
-        return self.model_.x_space.encode(np.asarray(self._rows(X, purpose=purpose)))
+        return space.encode_seen(self.model_.x_space, np.asarray(self._rows(X, purpose=purpose)))
 
-    def _needs(self, capability: type[AbstractModel], method: str) -> Any:
+    def _needs(self, capability: Any, method: str) -> Any:
         check_is_fitted(self, "model_")
         if not isinstance(self.model_, capability):
-            raise CapabilityError(f"{type(self).__name__} has no {method}: its model lacks {capability.__name__}.")
+            names = " and ".join(c.__name__ for c in get_args(capability) or (capability,))
+            raise CapabilityError(f"{type(self).__name__} has no {method}: its model lacks {names}.")
         return self.model_
 
     # -- use -----------------------------------------------------------------------------------------------
 
     def transform(self, X: Any) -> np.ndarray:
         """Posterior means of the latents, one row per example."""
-        model = self._needs(ExactPosterior, "transform")
+        model = self._needs(ExactPosterior | Clamps, "transform")
         return apply_rows(_code, model, self._visibles(X, purpose="coding"))
 
     def inverse_transform(self, X: Any) -> np.ndarray:
@@ -185,16 +217,20 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         Z = np.asarray(X, np.float32)
         if Z.ndim != 2 or Z.shape[1] != self._n_features_out:
             raise DataError(f"Latents must be a matrix with {self._n_features_out} columns, got shape {Z.shape}.")
-        means = apply_rows(_decode, model, model.z_space.unflatten(Z))
-        return model.x_space.flatten(means)
+        means = apply_rows(_decode, model, space.unflatten(model.z_space, Z))
+        return self._data_columns(space.flatten(model.x_space, means))
+
+    def _data_columns(self, values: np.ndarray) -> np.ndarray:
+        """Without the columns of what ``fit`` got besides X (labels)."""
+        return values[:, : space.width(space.seen(self.model_.x_space, self.n_features_in_))]
 
     def reconstruct(self, X: Any) -> np.ndarray:
         """Mean visibles given the posterior means of the latents."""
         return self.inverse_transform(self.transform(X))
 
     def free_energy(self, X: Any) -> np.ndarray:
-        """F(x) = −log Σ_z exp(−E(x, z)) of every row."""
-        model = self._needs(FreeEnergy, "free_energy")
+        """F(x) = −log Σ_z exp(−E(x, z)) of every row; an upper bound by mean field where F is out of reach."""
+        model = self._needs(FreeEnergy | Clamps, "free_energy")
         return apply_rows(_free_energy, model, self._visibles(X, purpose="scoring"))
 
     def sample(
@@ -236,9 +272,12 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return self._log_z
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """log p(x) of every row, in nats; exact where log Z is known exactly, else with its estimate."""
+        """log p(x) of every row, in nats; exact where log Z is known exactly, else with its estimate.
+
+        Where F(x) is out of reach it is the variational lower bound.
+        """
         visibles = self._visibles(X, purpose="scoring")
-        model = self._needs(FreeEnergy, "score_samples")
+        model = self._needs(FreeEnergy | Clamps, "score_samples")
         return -apply_rows(_free_energy, model, visibles).astype(np.float64) - self.log_z().estimate
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -253,7 +292,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """
         visibles = self._visibles(X, purpose="scoring")
         options = {"key": random.key(0), "start": self._chains(), **options}
-        return likelihood.log_likelihood(self.model_, jnp.asarray(visibles), **options)
+        return likelihood.log_likelihood(self.model_, jax.tree.map(jnp.asarray, visibles), **options)
 
     def _chains(self) -> Any:
         """Where the training's persistent chains are, if there are any: a good start for equilibrium."""
@@ -273,15 +312,17 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         The likelihood where it is normalised, the pseudo-likelihood where the data are discrete, and otherwise
         the negative squared error of the reconstructions.
         """
-        rows = self._rows(rows, purpose="scoring")
+        rows = self._rows(rows[:, : self.n_features_in_], purpose="scoring")
 
         def score(model: Any) -> float:
-            x = model.x_space.encode(rows)
+            x = space.encode_seen(model.x_space, rows)
             if isinstance(model, Normalised):
                 return -float(np.mean(apply_rows(_free_energy, model, x)))
             if can_pseudo(model):
                 return float(np.mean(pseudo_log_likelihood(model, jnp.asarray(x[:VALIDATION_ROWS]))))
-            return -float(np.mean((apply_rows(_reconstruct, model, x) - x) ** 2))
+            data = jax.tree.leaves(x)
+            errors = [(a - b) ** 2 for a, b in zip(jax.tree.leaves(apply_rows(_reconstruct, model, x)), data)]
+            return -float(np.mean(np.concatenate([e.reshape(len(e), -1) for e in errors], axis=1)))
 
         return score
 
@@ -306,7 +347,7 @@ def _initialise(model: Any, x: Any, key: Any) -> Any:
 
 
 def _code(model: Any, x: Any) -> Any:
-    return model.posterior(x).mean().reshape(-1)
+    return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(infer_means(model, x))])
 
 
 def _decode(model: Any, z: Any) -> Any:
@@ -314,8 +355,10 @@ def _decode(model: Any, z: Any) -> Any:
 
 
 def _reconstruct(model: Any, x: Any) -> Any:
-    return model.decode(model.posterior(x).mean())
+    return model.decode(infer_means(model, x))
 
 
 def _free_energy(model: Any, x: Any) -> Any:
-    return model.free_energy(x)
+    if isinstance(model, FreeEnergy):
+        return model.free_energy(x)
+    return model.clamped(x).variational_energy(MeanFieldInference().infer(model, x))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from latentia.core.errors import ParameterError, UnknownNameError
@@ -20,6 +20,18 @@ def integer(low: int, *, optional: bool = False) -> Check:
             return
         if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < low:
             raise ParameterError(f"{name} must be an integer of at least {low}{_or_none(optional)}, got {value!r}.")
+
+    return check
+
+
+def sizes(least: int) -> Check:
+    """A sequence of at least ``least`` positive integers."""
+
+    def check(name: str, value: Any) -> None:
+        fits = isinstance(value, Sequence) and not isinstance(value, str) and len(value) >= least
+        whole = fits and all(isinstance(n, numbers.Integral) and not isinstance(n, bool) and n > 0 for n in value)
+        if not whole:
+            raise ParameterError(f"{name} must be a tuple of at least {least} positive integers, got {value!r}.")
 
     return check
 

@@ -14,6 +14,7 @@ from latentia import samplers
 from latentia.core import space
 from latentia.core.errors import CapabilityError, DataError
 from latentia.core.model import Conditionals, Decodes, ExactSampler, Tempered
+from latentia.ops.arrays import keep
 
 
 def draw(
@@ -31,12 +32,14 @@ def draw(
     else:
         x, fixed = _known(estimator, given, mask, n_samples)
         x, z = _clamped(model, x, fixed, n_steps, key)
+    shown = len(space.seen(model.x_space, estimator.n_features_in_))  # without labels
+    spaces = tuple(space.leaves(model.x_space)[:shown])
     if not mean:
-        return np.asarray(model.x_space.decode(x))
+        return np.asarray(space.decode(spaces, jax.tree.leaves(x)[:shown]))
     means = _means(model, z)
     if fixed is not None:
-        means = jnp.where(fixed, x, means)
-    return np.asarray(model.x_space.flatten(means))
+        means = keep(fixed, x, means)
+    return np.asarray(space.flatten(spaces, jax.tree.leaves(means)[:shown]))
 
 
 def _free(model: Any, n: int, n_steps: int, key: PRNGKeyArray) -> tuple[Any, Any]:
@@ -82,28 +85,34 @@ def _known(estimator: Any, given: Any, mask: Any, repeats: int) -> tuple[Any, An
     """(starting visibles, which entries are fixed), each row of ``given`` repeated."""
     x_space = estimator.model_.x_space
     rows = np.asarray(given, np.float32)
-    n_columns = x_space.n_columns
-    if rows.ndim != 2 or rows.shape[1] != n_columns or rows.shape[0] == 0:
+    n_columns = space.n_columns(x_space)
+    n_data = estimator.n_features_in_
+    if rows.ndim != 2 or rows.shape[1] not in (n_data, n_columns) or rows.shape[0] == 0:
         raise DataError(
-            f"given must be a matrix with {n_columns} columns and at least one row, got shape {rows.shape}."
+            f"given must be a matrix with {n_data} columns and at least one row, got shape {rows.shape}."
         )
     known = ~np.isnan(rows) if mask is None else np.asarray(mask)
     if known.dtype != bool:
         raise DataError(f"mask must be boolean (True where given is known), got {known.dtype}.")
-    if known.shape == (n_columns,):
+    if known.shape == rows.shape[1:]:
         known = np.broadcast_to(known, rows.shape)
     if known.shape != rows.shape:
-        raise DataError(f"mask must have shape {rows.shape} or ({n_columns},), got {known.shape}.")
+        raise DataError(f"mask must have shape {rows.shape} or {rows.shape[1:]}, got {known.shape}.")
     if not np.isfinite(rows[known]).all():
         raise DataError("given holds NaN or infinity where the mask says that it is known.")
-    rows = np.where(known, rows, _any_value(x_space)).astype(np.float32)
-    x_space.check(rows)
-    x = np.repeat(x_space.encode(rows), repeats, axis=0)
-    fixed = np.repeat(known, repeats, axis=0)
-    if x_space.domain == "categorical":
-        fixed = np.broadcast_to(fixed[..., None], x.shape)
-    return jnp.asarray(x), jnp.asarray(fixed)
+    unseen = ((0, 0), (0, n_columns - rows.shape[1]))  # labels, where only data are given
+    rows, known = np.pad(rows, unseen), np.pad(known, unseen)
+    filler = np.concatenate([np.full(leaf.n_columns, _any_value(leaf)) for leaf in space.leaves(x_space)])
+    rows = np.where(known, rows, filler).astype(np.float32)
+    space.check(x_space, rows)
+    data = known[:, :n_data]
+    if data.all() or not known.any():
+        why = "everything is known, so there is nothing to draw" if data.all() else "nothing is known"
+        raise DataError(f"given and mask say that {why}. Leave entries open (False or NaN), or call sample().")
+    x = space.encode(x_space, np.repeat(rows, repeats, axis=0))
+    fixed = space.spread(x_space, np.repeat(known, repeats, axis=0))
+    return jax.tree.map(jnp.asarray, (x, fixed))
 
 
-def _any_value(x_space: space.Space) -> float:
-    return -1.0 if x_space.domain == "spin" else 0.0
+def _any_value(leaf: space.Space) -> float:
+    return -1.0 if leaf.domain == "spin" else 0.0

@@ -13,7 +13,7 @@ import optax
 from sklearn.utils import check_random_state
 
 from latentia.core.algorithms import AbstractLearner
-from latentia.estimator import checks
+from latentia.estimator import checks, training
 from latentia.estimator.base import LatentEstimator
 from latentia.estimator.training import Plan
 from latentia.learning import objective
@@ -28,7 +28,6 @@ OptimizerName = Literal["sgd", "nesterov", "adam", "rmsprop"]
 LONGEST_CHUNK = 1000
 
 GRADIENT_CHECKS: dict[str, checks.Check] = {
-    "n_components": checks.integer(1),
     "k": checks.integer(1),
     "n_chains": checks.integer(1, optional=True),
     "n_replicas": checks.integer(2),
@@ -59,7 +58,6 @@ class GradientEstimator(LatentEstimator):
 
     parameter_checks: ClassVar[Mapping[str, checks.Check]] = GRADIENT_CHECKS
 
-    n_components: int
     objective: Any
     k: int
     n_chains: int | None
@@ -85,17 +83,22 @@ class GradientEstimator(LatentEstimator):
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """One pass over more rows, going on from the model so far, at a constant learning rate."""
-        del y
         checks.check_parameters(self, self.parameter_checks)
         seed = self.__dict__.get("_next_seed") or int(check_random_state(self.random_state).randint(2**31 - 1))
         if "model_" in self.__dict__:
-            model, rows = self.model_, self._rows(self._validate(X, reset=False), purpose="training")
+            model, rows = self.model_, self._more_rows(X, y)
         else:
-            model, rows = self._begin(self._validate(X, reset=True), seed)
+            model, rows = self._begin(self._validate(X, reset=True), seed, y)
         plan = self._plan(rows.shape[0]).one_pass(rows.shape[0])
-        self._train(model, rows, seed, plan, sample_weight, state=self.__dict__.get("_state"))
+        weights = training.normalised_weights(sample_weight, rows.shape[0])
+        self._train(model, rows, seed, plan, weights, state=self.__dict__.get("_state"))
         self._next_seed = seed + 1  # the next pass meets other random numbers
         return self
+
+    def _more_rows(self, X: Any, y: Any) -> np.ndarray:
+        X = self._validate(X, reset=False)
+        rows, targets = self._rows(X, purpose="training"), self._targets(X, y)
+        return rows if targets is None else np.column_stack([rows, targets])
 
     def monitors(self, model: Any, rows: np.ndarray) -> dict[str, Callable[[Any], float]]:
         """Pseudo-likelihood over all sites of a few fixed rows; their squared error where data are real."""
@@ -106,6 +109,12 @@ class GradientEstimator(LatentEstimator):
         cost = few.size * sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_array)))
         wanted = self.monitor == "always" or (self.monitor == "auto" and cost < MONITOR_COST)
         return {"pseudo_likelihood": scorer} if wanted else {}
+
+    def _stage_plan(self, n_rows: int, n_epochs: int) -> Plan:
+        """The plan of a stage that comes before the training proper."""
+        batch_size = min(self.batch_size, n_rows)
+        per_epoch = math.ceil(n_rows / batch_size)
+        return Plan(per_epoch * n_epochs, batch_size, min(per_epoch, LONGEST_CHUNK))
 
     def _plan(self, n_rows: int) -> Plan:
         held_out = self.validation_fraction if self.early_stopping else 0.0
@@ -123,9 +132,17 @@ class GradientEstimator(LatentEstimator):
             callbacks=tuple(self.callbacks or ()),
         )
 
+    def _objective_numbers(self) -> dict[str, int | None]:
+        """What objectives that are given by name are made with."""
+        return {"k": self.k, "n_chains": self.n_chains, "n_replicas": self.n_replicas}
+
     def _learner(self, plan: Plan) -> AbstractLearner:
-        surrogate = objective(self.objective, k=self.k, n_chains=self.n_chains, n_replicas=self.n_replicas)
-        optimizer = Optimizer.make(
+        surrogate = objective(self.objective, **self._objective_numbers())
+        optimizer = self._optimizer(plan)
+        return GradientLearner(surrogate, optimizer, averaging=self.averaging, centring=self.centring)
+
+    def _optimizer(self, plan: Plan) -> Optimizer:
+        return Optimizer.make(
             self.optimizer,
             learning_rate=self.learning_rate,
             n_steps=plan.n_steps,
@@ -134,4 +151,3 @@ class GradientEstimator(LatentEstimator):
             weight_decay=self.weight_decay,
             clip=self.clip,
         )
-        return GradientLearner(surrogate, optimizer, averaging=self.averaging, centring=self.centring)

@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from latentia.ops.arrays import batch_size
+
 BLOCK = 4096
 
 
@@ -21,14 +23,21 @@ def _block(function: Callable[..., Any], model: Any, rows: Any) -> Any:
     return jax.vmap(lambda *row: function(model, *row))(*rows)
 
 
-def apply_rows(function: Callable[..., Any], model: Any, *rows: np.ndarray) -> np.ndarray:
-    """``function(model, row, …)`` for every row; pass a module-level function, so that compiling is shared."""
-    n = rows[0].shape[0]
+def apply_rows(function: Callable[..., Any], model: Any, *rows: Any) -> Any:
+    """``function(model, row, …)`` for every row; pass a module-level function, so that compiling is shared.
+
+    Rows and results are pytrees of NumPy arrays with one leading axis.
+    """
+    n = batch_size(rows)
     out = []
     for start in range(0, n, BLOCK):
-        part = [np.asarray(r[start : start + BLOCK], np.float32) for r in rows]
-        size = part[0].shape[0]
+        size = min(BLOCK, n - start)
         padded = 1 << (size - 1).bit_length()
-        part = [np.concatenate([p, np.repeat(p[:1], padded - size, axis=0)]) for p in part]
-        out.append(np.asarray(_block(function, model, [jnp.asarray(p) for p in part]))[:size])
-    return np.concatenate(out)
+        part = jax.tree.map(lambda a, i=start, n=size, m=padded: _padded(a[i : i + n], m), rows)
+        out.append(jax.tree.map(lambda a, n=size: np.asarray(a)[:n], _block(function, model, part)))
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *out)
+
+
+def _padded(rows: np.ndarray, n: int) -> Any:
+    rows = np.asarray(rows, np.float32)
+    return jnp.asarray(np.concatenate([rows, np.repeat(rows[:1], n - rows.shape[0], axis=0)]))

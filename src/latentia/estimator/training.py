@@ -12,14 +12,15 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from latentia.core import space
 from latentia.core.errors import DataError, RunFolderError
 from latentia.core.files import write_json
-from latentia.core.space import Space
 from latentia.estimator import saving
-from latentia.learning import checkpoint
+from latentia.learning import checkpoint, stacking
 from latentia.learning import fit as loop
 from latentia.learning.batches import is_mapped, read_rows
 from latentia.learning.compiled import AbstractPrepare
@@ -32,14 +33,17 @@ Binarize = Literal["sample", "threshold"] | None
 class Encode(AbstractPrepare):
     """Rows → visibles; with ``sample`` each entry in [0, 1] is a coin's probability, thrown anew every time."""
 
-    space: Space = eqx.field(static=True)
+    spaces: Any = eqx.field(static=True)
     sample: bool = eqx.field(static=True, default=False)
 
     def __call__(self, rows: Any, *, key: PRNGKeyArray) -> Any:
         """Encode a batch."""
-        if self.sample:
-            rows = (jax.random.uniform(key, rows.shape, rows.dtype) < rows).astype(rows.dtype)
-        return self.space.encode(rows)
+        if self.sample:  # the data come first, and binary sites are the only ones that can be thrown
+            first = space.leaves(self.spaces)[0].n_columns
+            data = rows[:, :first]
+            thrown = (jax.random.uniform(key, data.shape, rows.dtype) < data).astype(rows.dtype)
+            rows = thrown if first == rows.shape[1] else jnp.concatenate([thrown, rows[:, first:]], axis=1)
+        return space.encode(self.spaces, rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,8 +134,6 @@ def run(
     rows, weights, held_out = _split(rows, weights, plan.validation_fraction, seed)
     folder = None if plan.run_dir is None else Path(plan.run_dir)
     fingerprint = _fingerprint(estimator, rows, seed) if folder is not None else ""
-    if folder is not None:
-        _open_folder(folder, plan.resume, estimator, rows)
     settings = loop.Settings(
         n_steps=plan.n_steps,
         batch_size=plan.batch_size,
@@ -156,6 +158,28 @@ def run(
         )
         saving.save(finished, folder / "model.safetensors")
     return result
+
+
+def run_stack(
+    estimator: Any, rows: np.ndarray, makers: Sequence[stacking.Maker], plan: Plan, seed: int, weights: Any
+) -> list[loop.Result]:
+    """Greedy stages before the training proper, each with a bar and, in the run's folder, a folder of its own."""
+    fingerprint = _fingerprint(estimator, rows, seed) if plan.run_dir is not None else ""
+
+    def settings(stage: stacking.Stage, index: int) -> loop.Settings:
+        return loop.Settings(
+            n_steps=stage.n_steps,
+            batch_size=stage.batch_size,
+            seed=seed + index,
+            chunk=stage.chunk,
+            folder=None if plan.run_dir is None else Path(plan.run_dir) / "pretraining" / f"stage-{index + 1}",
+            resume=plan.resume,
+            fingerprint=fingerprint,
+            callbacks=plan.callbacks,
+            display=display(estimator.verbose, f"{type(estimator).__name__}: {stage.name}"),
+        )
+
+    return stacking.greedy(rows, makers, settings, key=random.key(seed), weights=weights)
 
 
 def _split(rows: Any, weights: Any, fraction: float, seed: int) -> tuple[Any, Any, Any]:
@@ -188,7 +212,11 @@ def _fingerprint(estimator: Any, rows: Any, seed: int) -> str:
     return digest.hexdigest()
 
 
-def _open_folder(folder: Path, resume: bool, estimator: Any, rows: Any) -> None:
+def open_folder(estimator: Any, plan: Plan, n_rows: int) -> None:
+    """Make the run's folder and describe the run in it; refuse one that holds something else."""
+    if plan.run_dir is None:
+        return
+    folder, resume = Path(plan.run_dir), plan.resume
     if folder.exists() and not folder.is_dir():
         raise RunFolderError(f"{folder} is a file, not a folder. Choose another run_dir.")
     if folder.is_dir() and any(folder.iterdir()) and not resume:
@@ -202,6 +230,6 @@ def _open_folder(folder: Path, resume: bool, estimator: Any, rows: Any) -> None:
         "family": estimator.family,
         "params": saving.plain_parameters(estimator),
         "blueprint": estimator.blueprint_,
-        "n_rows": int(rows.shape[0]),
+        "n_rows": n_rows,
     }
     write_json(folder / "config.json", config)

@@ -136,30 +136,31 @@ class Contrastive(AbstractObjective):
         return not isinstance(model, FreeEnergy) or space.width(model.z_space) <= space.width(model.x_space)
 
 
-def cd(k: int = 1) -> Contrastive:
+def cd(k: int = 1, rounds: int = 10) -> Contrastive:
     """CD-k: k Gibbs sweeps from the data.
 
     >>> cd(5).n_steps
     5
     """
-    return Contrastive(samplers.Gibbs(), k, persistent=False)
+    return Contrastive(samplers.Gibbs(), k, persistent=False, inference=MeanFieldInference(rounds, 0.0))
 
 
-def pcd(k: int = 1, n_chains: int | None = None) -> Contrastive:
+def pcd(k: int = 1, n_chains: int | None = None, rounds: int = 10) -> Contrastive:
     """PCD-k: k Gibbs sweeps of chains that persist.
 
     >>> pcd(1, n_chains=2000).persistent
     True
     """
-    return Contrastive(samplers.Gibbs(), k, persistent=True, n_chains=n_chains)
+    return Contrastive(samplers.Gibbs(), k, True, n_chains, MeanFieldInference(rounds, 0.0))
 
 
-def tempering(k: int = 1, n_chains: int | None = None, n_replicas: int = 10, target: float = 0.3) -> Contrastive:
+def tempering(
+    k: int = 1, n_chains: int | None = None, n_replicas: int = 10, target: float = 0.3, rounds: int = 10
+) -> Contrastive:
     """Persistent chains with parallel tempering; the ladder adapts to the target swap rate.
 
     >>> tempering(n_replicas=8).sampler.betas.shape
     (8,)
     """
-    return Contrastive(
-        samplers.ParallelTempering.make(n_replicas, target=target), k, persistent=True, n_chains=n_chains
-    )
+    ladder = samplers.ParallelTempering.make(n_replicas, target=target)
+    return Contrastive(ladder, k, True, n_chains, MeanFieldInference(rounds, 0.0))

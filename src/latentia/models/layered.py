@@ -183,6 +183,12 @@ class LayeredModel(
         """The visible layers summed out."""
         return self._summed([*(v.mean(jnp.zeros(v.n_statistics)) for v in self.visible), *z], range(len(self.visible)))
 
+    def visible_free_energy(self, x: Any) -> Scalar:
+        """The hidden layers summed out; only where no edge joins two of them."""
+        n = len(self.visible)
+        blank = [layer.mean(jnp.zeros(layer.n_statistics)) for layer in self.hidden]
+        return self._summed([*self._parts(x), *blank], range(n, n + len(self.hidden)))
+
     def reduced_energy(self, x: Any, z: Any) -> Scalar:
         """The colour summed out that a sweep draws first."""
         return self._summed([*self._parts(x), *z], self.blocks()[0])

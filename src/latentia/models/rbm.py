@@ -19,10 +19,8 @@ from typing import Any, ClassVar, Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from latentia.core.errors import DataError
 from latentia.core.model import (
     Bounded,
     Centred,
@@ -38,9 +36,8 @@ from latentia.core.model import (
 )
 from latentia.core.parameters import buffer, weight
 from latentia.core.space import Space
-from latentia.estimator import checks, training
-from latentia.estimator.base import Purpose
-from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
+from latentia.estimator import checks
+from latentia.estimator.boltzmann import BOLTZMANN_CHECKS, BoltzmannEstimator
 from latentia.learning.optimizer import Schedule
 from latentia.ops import random
 from latentia.ops.arrays import keep, weighted_mean
@@ -206,7 +203,7 @@ class RBMModel(
         return model.recentred(model.centres(x, None), 1.0)
 
 
-class RBM(GradientEstimator):
+class RBM(BoltzmannEstimator):
     """Restricted Boltzmann machine over any pair of unit types.
 
     Args:
@@ -259,13 +256,10 @@ class RBM(GradientEstimator):
 
     family = "rbm"
     parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
-        **GRADIENT_CHECKS,
-        "visible": checks.one_of(*UNITS),
+        **BOLTZMANN_CHECKS,
+        "n_components": checks.integer(1),
         "hidden": checks.one_of(*UNITS),
-        "n_states": checks.integer(2, optional=True),
         "n_hidden_states": checks.integer(2),
-        "binarize": checks.one_of("sample", "threshold", None),
-        "weight_scale": checks.number(0),
     }
 
     def __init__(
@@ -338,40 +332,3 @@ class RBM(GradientEstimator):
         visible = make_units(self.visible, blueprint["n_features"], blueprint.get("n_states"))
         hidden = make_units(self.hidden, self.n_components, self.n_hidden_states)
         return RBMModel.make(visible, hidden, key=random.key(seed), weight_scale=self.weight_scale)
-
-    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
-        facts = super()._blueprint(X)
-        if self.visible == "categorical":
-            largest = max(float(block.max()) for block in training.blocks(X))
-            facts["n_states"] = self.n_states or max(2, int(largest) + 1)
-        return facts
-
-    def _prepare(self, model: RBMModel) -> training.Encode:
-        return training.Encode(model.x_space, sample=self.binarize == "sample")
-
-    def _rows(self, X: np.ndarray, *, purpose: Purpose) -> np.ndarray:
-        if self.visible != "bernoulli" or self.binarize is None:
-            return self._in_domain(X)
-        for block in training.blocks(X):
-            if block.min() < 0 or block.max() > 1:
-                raise DataError(
-                    f"binarize={self.binarize!r} needs values from 0 to 1, got {block.min():g} to {block.max():g}. "
-                    "Scale the data (divide bytes by 255), or use GaussianRBM for real-valued data."
-                )
-        if self.binarize == "threshold":
-            return (np.asarray(X) > 0.5).astype(np.float32)
-        if purpose == "scoring":  # thrown once, always the same way, so that scores can be compared
-            return (np.random.default_rng(0).random(X.shape) < X).astype(np.float32)
-        return X
-
-    def _in_domain(self, X: np.ndarray) -> np.ndarray:
-        fix = {
-            "bernoulli": "For grey values in [0, 1] pass binarize='sample' or 'threshold'; else use GaussianRBM.",
-            "spin": "Map 0/1 to -1/+1 with 2 * X - 1.",
-            "categorical": "Pass n_states=…, and encode the data as integers from 0.",
-            "rectified": "Use visible='gaussian' for data with negative values.",
-        }
-        space = eqx.filter_eval_shape(lambda: self.build(self.blueprint_)).x_space
-        for block in training.blocks(X):
-            space.check(block, fix=fix.get(self.visible, ""))
-        return X

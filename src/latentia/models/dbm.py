@@ -1,0 +1,327 @@
+"""Deep Boltzmann machines.
+
+Layers of units in a chain, every neighbouring pair coupled, with offsets μ that centre the couplings:
+
+    E(x, h) = E_v(x) − Σ_l b_lᵀh^l − (x − μ⁰)ᵀW¹(h¹ − μ¹) − (h¹ − μ¹)ᵀW²(h² − μ²) − …
+
+Neither p(h | x) nor F(x) is tractable: the data enter through the mean-field bound, the model's own samples through
+persistent chains, and all layers learn together from random weights (Salakhutdinov and Hinton, 2009; Montavon and
+Müller, 2012, for the centring that makes this work). Label units, where there are labels, are one more visible site
+that is joined to the top layer. The energy and everything that follows from it: :mod:`latentia.models.layered`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from latentia.core import space
+from latentia.core.errors import DataError, ParameterError
+from latentia.estimator import checks, training
+from latentia.estimator.boltzmann import BOLTZMANN_CHECKS, BoltzmannEstimator
+from latentia.estimator.finetuning import Finetunes
+from latentia.estimator.labels import Labelled
+from latentia.estimator.rows import apply_rows
+from latentia.inference import MeanFieldInference, infer_means
+from latentia.learning import contrastive
+from latentia.learning.compiled import AbstractPrepare
+from latentia.learning.gradient import GradientLearner
+from latentia.learning.optimizer import Schedule
+from latentia.learning.stacking import Maker, Stage
+from latentia.models.layered import LayeredModel
+from latentia.models.replicated import ReplicatedRBM, assemble
+from latentia.ops import random
+from latentia.units import Bernoulli
+from latentia.units import make as make_units
+
+VISIBLE = ("bernoulli", "spin", "gaussian", "categorical")
+
+
+class DBM(Labelled, Finetunes, BoltzmannEstimator):
+    """Deep Boltzmann machine.
+
+    Args:
+        hidden: sizes of the hidden layers, from below; at least two.
+        visible: type of the visible units: "bernoulli" ({0, 1}), "spin" ({−1, +1}), "categorical" (integers),
+            "gaussian" (real).
+        n_states: states of a categorical visible site; the largest value in the data plus one if None.
+        binarize: what to do with data in [0, 1] for Bernoulli visibles: None refuses them, "sample" throws
+            each pixel as a coin anew at every training step, "threshold" cuts at ½.
+        objective: "pcd", "cd", "tempering", or an objective object.
+        k: sampler steps per update.
+        rounds: rounds of mean field for every batch.
+        n_chains: persistent chains; as many as the batch has rows if None.
+        n_replicas: temperatures of "tempering".
+        pretraining_epochs: passes over the data for every layer of a greedy pretraining; 0 for none.
+        n_epochs: passes over the data, all layers together.
+        batch_size: rows per update.
+        learning_rate: step size at the start.
+        schedule: "constant", or falling to zero: "linear", "cosine".
+        optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
+        momentum: decay of past gradients.
+        weight_decay: shrinkage of the weights per unit of learning rate.
+        clip: largest norm of the gradient; 0 does not clip.
+        averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
+        centring: how fast the centring offsets follow the data's means; 0 turns centring off.
+        weight_scale: standard deviation of the initial weights.
+        early_stopping: stop when the held-out rows are no longer reconstructed better.
+        validation_fraction: rows held out for that.
+        patience: epochs without a better score before stopping.
+        monitor: the squared error of the reconstructions of a few training rows as a metric: "auto" or "always"
+            follow it, None does not.
+        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
+        resume: go on from the folder's checkpoint.
+        callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
+        random_state: seed.
+        verbose: 1 shows a progress bar.
+
+    Example:
+        >>> import numpy as np
+        >>> from latentia import DBM
+        >>> X = np.random.default_rng(0).integers(0, 2, (64, 6))
+        >>> dbm = DBM(hidden=(4, 3), n_epochs=2, batch_size=16, random_state=0).fit(X)
+        >>> dbm.transform(X).shape, dbm.transform(X, layer=2).shape
+        ((64, 7), (64, 3))
+
+    References:
+        Salakhutdinov and Hinton (2009, 2012); Montavon and Müller (2012).
+    """
+
+    family = "dbm"
+    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
+        **BOLTZMANN_CHECKS,
+        "hidden": checks.sizes(2),
+        "visible": checks.one_of(*VISIBLE),
+        "rounds": checks.integer(1),
+        "pretraining_epochs": checks.integer(0),
+    }
+
+    def __init__(
+        self,
+        hidden: Sequence[int] = (500, 1000),
+        *,
+        visible: str = "bernoulli",
+        n_states: int | None = None,
+        binarize: str | None = None,
+        objective: Any = "pcd",
+        k: int = 5,
+        rounds: int = 10,
+        n_chains: int | None = None,
+        n_replicas: int = 10,
+        pretraining_epochs: int = 0,
+        n_epochs: int = 20,
+        batch_size: int = 100,
+        learning_rate: float = 0.1,
+        schedule: Schedule = "linear",
+        optimizer: Any = "sgd",
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        clip: float = 0.0,
+        averaging: float = 0.0,
+        centring: float = 0.01,
+        weight_scale: float = 0.01,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 5,
+        monitor: str | None = "auto",
+        run_dir: Any = None,
+        resume: bool = False,
+        callbacks: Any = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.hidden = hidden
+        self.visible = visible
+        self.n_states = n_states
+        self.binarize = binarize
+        self.objective = objective
+        self.k = k
+        self.rounds = rounds
+        self.n_chains = n_chains
+        self.n_replicas = n_replicas
+        self.pretraining_epochs = pretraining_epochs
+        self.n_epochs = n_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.optimizer = optimizer
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.clip = clip
+        self.averaging = averaging
+        self.centring = centring
+        self.weight_scale = weight_scale
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.monitor = monitor
+        self.run_dir = run_dir
+        self.resume = resume
+        self.callbacks = callbacks
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # -- learning ------------------------------------------------------------------------------------------
+
+    def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> LayeredModel:
+        """Small random weights between neighbouring layers; labels, if any, joined to the top."""
+        visible = [make_units(self.visible, blueprint["n_features"], blueprint.get("n_states"))]
+        if "classes" in blueprint:
+            visible.append(make_units("categorical", 1, len(blueprint["classes"])))
+        first, depth = len(visible), len(self.hidden)
+        edges = [(0, first), *((first + i, first + i + 1) for i in range(depth - 1))]
+        edges += [(1, first + depth - 1)] if len(visible) > 1 else []
+        layers = [Bernoulli.make(int(n)) for n in self.hidden]
+        return LayeredModel.make(visible, layers, edges, key=random.key(seed), weight_scale=self.weight_scale)
+
+    def _objective_numbers(self) -> dict[str, int | None]:
+        return {**super()._objective_numbers(), "rounds": self.rounds}
+
+    def _pretrain(self, model: Any, rows: np.ndarray, seed: int, plan: training.Plan, weights: Any) -> Any:
+        if not self.pretraining_epochs:
+            return model
+        makers = [self._stage(model, index) for index in range(len(self.hidden))]
+        stages = training.run_stack(self, rows[:, : self.n_features_in_], makers, plan, seed, weights)
+        model = assemble(model, [stage.model for stage in stages])
+        x = space.encode(model.x_space, jnp.asarray(training.some_rows(rows, seed)))
+        return _recentred(model, x)
+
+    def _stage(self, model: LayeredModel, index: int) -> Maker:
+        """The RBM between layers ``index`` and ``index + 1``, with the copies that its place asks for."""
+        depth = len(self.hidden)
+        below = model.visible[0] if index == 0 else model.hidden[index - 1]
+        copies = (1 if index == depth - 1 else 2, 1 if index == 0 else 2)
+
+        def make(rows: np.ndarray, key: PRNGKeyArray) -> Stage:
+            stage = ReplicatedRBM.make(below, model.hidden[index], copies, key=key, weight_scale=self.weight_scale)
+            # Hidden activities are probabilities: they are thrown anew at every step, like grey values.
+            encode = training.Encode(below.space, sample=index > 0 or self.binarize == "sample")
+            prepare = Copies(encode, copies[0])
+            plan = self._stage_plan(rows.shape[0], self.pretraining_epochs)
+            learner = GradientLearner(contrastive.pcd(1), self._optimizer(plan), centring=self.centring)
+            x = prepare(jnp.asarray(training.some_rows(rows, 0)), key=key)
+            return Stage(
+                f"pretraining layer {index + 1} of {depth}",
+                _started(stage, x, key),
+                learner,
+                prepare,
+                plan.n_steps,
+                plan.batch_size,
+                plan.chunk,
+                lambda model, rows: np.asarray(_codes(model, below.space.encode(jnp.asarray(rows)))),
+            )
+
+        return make
+
+    # -- use -----------------------------------------------------------------------------------------------
+
+    def transform(self, X: Any, layer: int | None = None) -> np.ndarray:
+        """Mean-field activities of the hidden layers: of all of them side by side, or of one (1 is the lowest)."""
+        codes = super().transform(X)
+        if layer is None:
+            return codes
+        ends = np.cumsum([0, *self.hidden])
+        if not isinstance(layer, int | np.integer) or not 1 <= layer <= len(self.hidden):
+            raise ParameterError(f"layer must be an integer from 1 to {len(self.hidden)}, got {layer!r}.")
+        return codes[:, ends[layer - 1] : ends[layer]]
+
+    def sample(
+        self,
+        n_samples: int = 1,
+        *,
+        n_steps: int = 1000,
+        given: Any = None,
+        mask: Any = None,
+        label: Any = None,
+        mean: bool = False,
+        random_state: Any = None,
+    ) -> np.ndarray:
+        """Draw from the model; with ``label``, from p(x | y = label). The rest as in every estimator."""
+        if label is not None:
+            given, mask = self._with_label(label, given, mask)
+        return super().sample(
+            n_samples, n_steps=n_steps, given=given, mask=mask, mean=mean, random_state=random_state
+        )
+
+    def _with_label(self, label: Any, given: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        code = self.label_code(label)
+        if mask is not None and given is None:
+            raise DataError("mask says which entries of given are known; pass given too.")
+        rows = np.full((1, self.n_features_in_), np.nan) if given is None else np.asarray(given, np.float64)
+        if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
+            raise DataError(f"given must be a matrix with {self.n_features_in_} columns, got shape {rows.shape}.")
+        rows = np.column_stack([rows, np.full(len(rows), float(code))])
+        if mask is None:
+            return rows, None
+        mask = np.broadcast_to(np.asarray(mask), (len(rows), self.n_features_in_))
+        return rows, np.column_stack([mask, np.ones(len(rows), bool)])
+
+    def _label_probabilities(self, X: Any) -> np.ndarray:
+        """p(y | x) from the variational energy of x with every label in turn."""
+        x, _ = self._visibles(X, purpose="coding")
+        energies = apply_rows(_label_energies, self.model_, x).astype(np.float64)
+        p = np.exp(energies.min(axis=1, keepdims=True) - energies)
+        return p / p.sum(axis=1, keepdims=True)
+
+    def _feed_forward(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The way up as a network: h¹ from x and q(h²), as mean field has it, then layer by layer."""
+        model, first = self.model_, len(self.model_.visible)
+        offsets, below = model.offsets, model.weights[0]
+        above = model.weights[1]
+        bias = model.hidden[0].bias - offsets[0] @ below - above @ offsets[first + 1]
+        layers = [(jnp.concatenate([below, above.T]), bias)]
+        for l, weights in enumerate(model.weights[1 : len(self.hidden)]):
+            layers.append((weights, model.hidden[l + 1].bias - offsets[first + l] @ weights))
+        return [(np.asarray(w), np.asarray(b)) for w, b in layers]
+
+    def _network_inputs(self, X: Any) -> np.ndarray:
+        """(x, q(h²)), q by mean field."""
+        return apply_rows(_inputs, self.model_, self._visibles(X, purpose="coding"))
+
+
+class Copies(AbstractPrepare):
+    """Every example as several equal copies."""
+
+    encode: training.Encode
+    n: int = eqx.field(static=True)
+
+    def __call__(self, rows: Any, *, key: PRNGKeyArray) -> Any:
+        """Rows → a tuple of copies of the visibles."""
+        x = self.encode(rows, key=key)
+        return x if self.n == 1 else (x,) * self.n
+
+
+@eqx.filter_jit
+def _started(model: Any, x: Any, key: PRNGKeyArray) -> Any:
+    return model.initialise(x, key=key)
+
+
+@eqx.filter_jit
+def _recentred(model: LayeredModel, x: Any) -> LayeredModel:
+    return model.recentred(model.centres(x, None), 1.0)
+
+
+@eqx.filter_jit
+def _codes(model: ReplicatedRBM, x: Any) -> Any:
+    return jax.vmap(model.code)(x)
+
+
+def _inputs(model: LayeredModel, x: Any) -> Any:
+    data = jax.tree.leaves(x)[0]
+    return jnp.concatenate([model.visible[0].statistic(data), infer_means(model, x)[1]])
+
+
+def _label_energies(model: LayeredModel, x: Any) -> Any:
+    labels = jnp.eye(model.visible[1].n_statistics)
+
+    def energy(label: Any) -> Any:
+        seen = (x, label[None, :])
+        return model.clamped(seen).variational_energy(MeanFieldInference().infer(model, seen))
+
+    return jax.lax.map(energy, labels)
