@@ -66,6 +66,14 @@ FAMILIES = (
         "binary",
     ),
     Family(
+        "multimodal-dbm",
+        "latentia.models.multimodal_dbm:MultimodalDBM",
+        "Deep Boltzmann machine over several kinds of data",
+        "Deep Boltzmann machines and belief nets",
+        {"hidden": (2,), "joint": 2, "visible": "bernoulli"},
+        "binary",
+    ),
+    Family(
         "gaussian-mixture",
         "latentia.models.gaussian_mixture:GaussianMixture",
         "Mixture of Gaussians",

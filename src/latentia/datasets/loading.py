@@ -28,6 +28,7 @@ _NAMED: dict[str, tuple[str, str, str, bool]] = {
         "28×28 binary shapes, 4,100 + 2,307",
         False,
     ),
+    "wiki": ("pairs", "load_wiki", "picture and text features of articles, 2,173 + 693 pairs", False),
 }
 _SUFFIXES: dict[str, tuple[str, str]] = {
     ".npy": ("files", "load_npy"),

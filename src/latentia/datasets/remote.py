@@ -119,6 +119,6 @@ def _unreachable(source: Source, tried: list[str]) -> str:
         folder = f"{root} (from {ENVIRONMENT}) does not hold all of its files"
     return (
         f"The data set {source.dataset!r} is not at hand: {folder}, and the download failed. "
-        f"Tried: {'; '.join(tried)}. Connect to the network, or set {ENVIRONMENT} to a folder laid out as "
+        f"Tried: {'; '.join(tried) or 'nothing, it is served as an archive only'}. Connect to the network, or set {ENVIRONMENT} to a folder laid out as "
         f"{source.layout}. These work offline: {', '.join(bundled_names())}."
     )

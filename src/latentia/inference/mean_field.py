@@ -16,6 +16,7 @@ from jaxtyping import PRNGKeyArray
 from latentia.core.algorithms import AbstractInference
 from latentia.core.errors import ParameterError
 from latentia.core.model import AbstractModel, AbstractPosterior, Clamps
+from latentia.ops.loops import unrolled
 
 
 class MeanFieldInference(AbstractInference):
@@ -47,7 +48,8 @@ class MeanFieldInference(AbstractInference):
         clamped = model.clamped(x)
         start = clamped.guess()
         if not self.tolerance:
-            return jax.lax.fori_loop(0, self.n_rounds, lambda _, q: clamped.refine(q), start)
+            refine = lambda _, q: clamped.refine(q)  # noqa: E731
+            return jax.lax.fori_loop(0, self.n_rounds, refine, start, unroll=unrolled(self.n_rounds))
 
         def unsettled(carry: Any) -> Any:
             _, moved, rounds = carry

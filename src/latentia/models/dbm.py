@@ -26,15 +26,15 @@ from latentia.core.errors import DataError, ParameterError
 from latentia.estimator import checks, training
 from latentia.estimator.boltzmann import BOLTZMANN_CHECKS, BoltzmannEstimator
 from latentia.estimator.finetuning import Finetunes
-from latentia.estimator.labels import Labelled
+from latentia.estimator.label_units import Labelled
 from latentia.estimator.rows import apply_rows
-from latentia.inference import MeanFieldInference, infer_means
+from latentia.inference import infer_means
 from latentia.learning import contrastive
 from latentia.learning.compiled import AbstractPrepare
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Schedule
 from latentia.learning.stacking import Maker, Stage
-from latentia.models.layered import LayeredModel
+from latentia.models.layered import LayeredModel, label_energies
 from latentia.models.replicated import ReplicatedRBM, assemble
 from latentia.ops import random
 from latentia.units import Bernoulli
@@ -265,7 +265,7 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
     def _label_probabilities(self, X: Any) -> np.ndarray:
         """p(y | x) from the variational energy of x with every label in turn."""
         x, _ = self._visibles(X, purpose="coding")
-        energies = apply_rows(_label_energies, self.model_, x).astype(np.float64)
+        energies = apply_rows(label_energies, self.model_, (x,)).astype(np.float64)
         p = np.exp(energies.min(axis=1, keepdims=True) - energies)
         return p / p.sum(axis=1, keepdims=True)
 
@@ -315,13 +315,3 @@ def _codes(model: ReplicatedRBM, x: Any) -> Any:
 def _inputs(model: LayeredModel, x: Any) -> Any:
     data = jax.tree.leaves(x)[0]
     return jnp.concatenate([model.visible[0].statistic(data), infer_means(model, x)[1]])
-
-
-def _label_energies(model: LayeredModel, x: Any) -> Any:
-    labels = jnp.eye(model.visible[1].n_statistics)
-
-    def energy(label: Any) -> Any:
-        seen = (x, label[None, :])
-        return model.clamped(seen).variational_energy(MeanFieldInference().infer(model, seen))
-
-    return jax.lax.map(energy, labels)

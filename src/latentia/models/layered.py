@@ -37,6 +37,7 @@ from latentia.core.model import (
     Tempered,
 )
 from latentia.core.parameters import buffer, weight
+from latentia.inference import MeanFieldInference
 from latentia.ops.arrays import keep, weighted_mean
 from latentia.units import AbstractUnits, Factorial
 
@@ -247,7 +248,7 @@ class LayeredModel(
         for block in sorted(self.blocks()):
             centred = self._mean_centred(layers)
             for l in block:
-                layers[l] = Factorial(layers[l].units, self._field(l, centred))
+                layers[l] = Factorial(self.hidden[l], self._field(l, centred))
         return LayeredPosterior(tuple(layers))
 
     def variational_energy(self, q: LayeredPosterior) -> Scalar:
@@ -333,3 +334,13 @@ class LayeredModel(
         pairs = zip(self.visible, self._parts(x), strict=True)
         model = eqx.tree_at(lambda m: m.visible, self, tuple(v.standardised(p).fitted(p) for v, p in pairs))
         return model.recentred(model.centres(x, None), 1.0)
+
+
+def label_energies(model: LayeredModel, data: tuple) -> Float[Array, " classes"]:
+    """Variational energies of data with every value of the last visible layer, a categorical site, in turn."""
+
+    def energy(label: Any) -> Scalar:
+        seen = (*data, label[None, :])
+        return model.clamped(seen).variational_energy(MeanFieldInference().infer(model, seen))
+
+    return jax.lax.map(energy, jnp.eye(model.visible[-1].n_statistics))

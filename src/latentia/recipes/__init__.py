@@ -7,8 +7,19 @@ runs; it prints its figure beside the literature's and leaves a run folder.
 from __future__ import annotations
 
 from latentia.recipes.base import Recipe
+from latentia.recipes.inpainting import OLIVETTI_INPAINTING
+from latentia.recipes.mnist_deep import MNIST_DBM, MNIST_DBM_CLASSIFIER, MNIST_DBN
 from latentia.recipes.mnist_rbm import MNIST_RBM, MNIST_RBM_LARGE
+from latentia.recipes.wiki_multimodal import WIKI_MULTIMODAL
 
-RECIPES: dict[str, Recipe] = {"mnist-rbm": MNIST_RBM, "mnist-rbm-large": MNIST_RBM_LARGE}
+RECIPES: dict[str, Recipe] = {
+    "mnist-rbm": MNIST_RBM,
+    "mnist-rbm-large": MNIST_RBM_LARGE,
+    "mnist-dbm": MNIST_DBM,
+    "mnist-dbm-classifier": MNIST_DBM_CLASSIFIER,
+    "mnist-dbn": MNIST_DBN,
+    "wiki-multimodal": WIKI_MULTIMODAL,
+    "olivetti-inpainting": OLIVETTI_INPAINTING,
+}
 
 __all__ = ["RECIPES", "Recipe"]

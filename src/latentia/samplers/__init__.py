@@ -9,6 +9,7 @@ from jaxtyping import PRNGKeyArray
 
 from latentia.core.algorithms import AbstractSampler
 from latentia.ops.arrays import batch_size
+from latentia.ops.loops import unrolled
 from latentia.samplers.gibbs import Gibbs
 from latentia.samplers.tempering import ParallelTempering
 
@@ -46,7 +47,8 @@ def run(
         states, info = advance(sampler, model, states, key=key, fixed=fixed)
         return (sampler.adapt(info) if adapt else sampler, states), None
 
-    (sampler, states), _ = jax.lax.scan(body, (sampler, states), jax.random.split(key, n_steps))
+    keys = jax.random.split(key, n_steps)
+    (sampler, states), _ = jax.lax.scan(body, (sampler, states), keys, unroll=unrolled(n_steps))
     return sampler, states
 
 

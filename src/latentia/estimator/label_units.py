@@ -1,0 +1,63 @@
+"""Label units: y as one more visible, a categorical site after the columns of the data."""
+
+from __future__ import annotations
+
+from typing import Any, Self, cast
+
+import numpy as np
+from sklearn.utils.validation import column_or_1d
+
+from latentia.core.errors import DataError
+from latentia.estimator.labels import class_codes
+
+
+class Labelled:
+    """For estimators whose model has label units when ``fit`` is given y.
+
+    The blueprint then holds ``classes``; rows carry the label's number as their last column.
+    """
+
+    blueprint_: dict[str, Any]
+    n_features_in_: int
+
+    #: The labels, in the order of the columns of ``predict_proba``; set once there are any.
+    classes_: np.ndarray
+
+    def _keep(self, result: Any) -> None:
+        cast(Any, super())._keep(result)
+        self._name_classes()
+
+    def adopt(self, *arguments: Any, **options: Any) -> Self:
+        """Become a fitted estimator around a given model."""
+        cast(Any, super()).adopt(*arguments, **options)
+        self._name_classes()
+        return self
+
+    def _name_classes(self) -> None:
+        if self.has_labels:
+            self.classes_ = np.asarray(self.blueprint_["classes"])
+
+    def _targets(self, X: np.ndarray, y: Any) -> np.ndarray | None:
+        if y is None:
+            return None
+        return class_codes(y, X.shape[0])[1].astype(np.float32)
+
+    def _target_facts(self, y: Any) -> dict[str, Any]:
+        return {} if y is None else {"classes": np.unique(column_or_1d(y)).tolist()}
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the model has label units."""
+        return "classes" in self.blueprint_
+
+    def label_code(self, label: Any) -> int:
+        """The number of a label, or an error that lists those there are."""
+        if not self.has_labels:
+            raise DataError(
+                f"This {type(self).__name__} has no label units, so nothing can be drawn for label={label!r}. Fit "
+                "it with fit(X, y)."
+            )
+        classes = self.blueprint_["classes"]
+        if label not in classes:
+            raise DataError(f"Unknown label {label!r}: this model knows {', '.join(map(repr, classes))}.")
+        return classes.index(label)

@@ -1,0 +1,343 @@
+"""Multimodal deep Boltzmann machines: one pathway per kind of data, joined at the top.
+
+Every modality m has visible units of its own type and its own hidden layers; the highest of each pathway is coupled
+to one joint layer j, so that E is a sum of one deep Boltzmann machine per pathway over a shared top:
+
+    E = Σ_m [E_m(x_m) + Σ_l couplings along pathway m + coupling(h_m^top, j)] − cᵀj.
+
+A modality that is missing is one more layer without data: mean field infers it, clamped Gibbs sampling generates it,
+and the joint code given one modality is comparable with the joint code given another. Reference: Srivastava and
+Salakhutdinov (2012, 2014). The energy and all that follows from it: :mod:`latentia.models.layered`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from latentia.core import space
+from latentia.core.errors import DataError, ParameterError
+from latentia.estimator import checks, training
+from latentia.estimator.finetuning import Finetunes
+from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
+from latentia.estimator.label_units import Labelled
+from latentia.estimator.rows import apply_rows
+from latentia.inference import MeanFieldInference, infer_means
+from latentia.learning.optimizer import Schedule
+from latentia.models.layered import LayeredModel, label_energies
+from latentia.ops import random
+from latentia.units import Bernoulli
+from latentia.units import make as make_units
+
+VISIBLE = ("bernoulli", "spin", "gaussian", "categorical")
+
+
+class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
+    """Deep Boltzmann machine over several kinds of data.
+
+    Data are given as one matrix with the modalities' columns side by side, or as a mapping from their names to
+    matrices; ``transform``, ``joint``, ``impute``, ``retrieve`` and ``predict`` also take mappings that lack some.
+
+    Args:
+        modalities: names and numbers of columns, in the order of the columns; None halves the columns into "first"
+            and "second".
+        visible: type of the visible units ("gaussian", "bernoulli", "spin", "categorical"), for all modalities or one
+            for each.
+        hidden: sizes of the hidden layers of every pathway, from below; one tuple for all, or one for each.
+        joint: size of the layer that joins them.
+        objective: "pcd", "cd", "tempering", or an objective object.
+        k: sampler steps per update.
+        rounds: rounds of mean field for every batch.
+        n_chains: persistent chains; as many as the batch has rows if None.
+        n_replicas: temperatures of "tempering".
+        n_epochs: passes over the data.
+        batch_size: rows per update.
+        learning_rate: step size at the start.
+        schedule: "constant", or falling to zero: "linear", "cosine".
+        optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
+        momentum: decay of past gradients.
+        weight_decay: shrinkage of the weights per unit of learning rate.
+        clip: largest norm of the gradient; 0 does not clip.
+        averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
+        centring: how fast the centring offsets follow the data's means; 0 turns centring off.
+        weight_scale: standard deviation of the initial weights.
+        early_stopping: stop when the held-out rows are no longer reconstructed better.
+        validation_fraction: rows held out for that.
+        patience: epochs without a better score before stopping.
+        monitor: the squared error of the reconstructions of a few training rows as a metric: "auto" or "always"
+            follow it, None does not.
+        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
+        resume: go on from the folder's checkpoint.
+        callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
+        random_state: seed.
+        verbose: 1 shows a progress bar.
+
+    Example:
+        >>> import numpy as np
+        >>> from latentia import MultimodalDBM
+        >>> rng = np.random.default_rng(0)
+        >>> data = {"image": rng.normal(size=(60, 4)), "text": rng.normal(size=(60, 2))}
+        >>> machine = MultimodalDBM({"image": 4, "text": 2}, hidden=(3,), joint=3, n_epochs=2, random_state=0)
+        >>> machine.fit(data).impute({"image": data["image"]})["text"].shape
+        (60, 2)
+
+    References:
+        Srivastava and Salakhutdinov (2012, 2014).
+    """
+
+    family = "multimodal-dbm"
+    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
+        **GRADIENT_CHECKS,
+        "joint": checks.integer(1),
+        "rounds": checks.integer(1),
+        "weight_scale": checks.number(0),
+    }
+
+    def __init__(
+        self,
+        modalities: Mapping[str, int] | None = None,
+        *,
+        visible: str | Sequence[str] = "gaussian",
+        hidden: Sequence[Any] = (64,),
+        joint: int = 64,
+        objective: Any = "pcd",
+        k: int = 5,
+        rounds: int = 10,
+        n_chains: int | None = None,
+        n_replicas: int = 10,
+        n_epochs: int = 50,
+        batch_size: int = 100,
+        learning_rate: float = 0.003,
+        schedule: Schedule = "linear",
+        optimizer: Any = "adam",
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        clip: float = 10.0,
+        averaging: float = 0.0,
+        centring: float = 0.01,
+        weight_scale: float = 0.01,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 5,
+        monitor: str | None = "auto",
+        run_dir: Any = None,
+        resume: bool = False,
+        callbacks: Any = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.modalities = modalities
+        self.visible = visible
+        self.hidden = hidden
+        self.joint = joint
+        self.objective = objective
+        self.k = k
+        self.rounds = rounds
+        self.n_chains = n_chains
+        self.n_replicas = n_replicas
+        self.n_epochs = n_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.optimizer = optimizer
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.clip = clip
+        self.averaging = averaging
+        self.centring = centring
+        self.weight_scale = weight_scale
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.monitor = monitor
+        self.run_dir = run_dir
+        self.resume = resume
+        self.callbacks = callbacks
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # -- structure -----------------------------------------------------------------------------------------
+
+    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
+        widths = self._widths(int(X.shape[1]))
+        units = [self.visible] * len(widths) if isinstance(self.visible, str) else list(self.visible)
+        if len(units) != len(widths):
+            raise ParameterError(f"visible names {len(units)} unit types for {len(widths)} modalities.")
+        for kind in units:
+            checks.one_of(*VISIBLE)("visible", kind)
+        ends = np.cumsum([0, *widths.values()])
+        parts = [X[:, a:b] for a, b in zip(ends, ends[1:], strict=False)]
+        states = [max(2, int(p.max()) + 1) if u == "categorical" else None for u, p in zip(units, parts, strict=True)]
+        return {"n_features": int(X.shape[1]), "modalities": widths, "units": units, "n_states": states}
+
+    def _widths(self, n: int) -> dict[str, int]:
+        if self.modalities is None:
+            if n < 2:
+                raise DataError(f"X has n_features = {n}, but a multimodal machine needs one column per modality.")
+            return {"first": n // 2, "second": n - n // 2}
+        given = dict(self.modalities) if isinstance(self.modalities, Mapping) else {}
+        if len(given) < 2 or not all(isinstance(w, int | np.integer) and w > 0 for w in given.values()):
+            raise ParameterError(
+                f"modalities must name at least two kinds of data with their numbers of columns, such as "
+                f"{{'image': 128, 'text': 10}}, got {self.modalities!r}."
+            )
+        if sum(given.values()) != n:
+            raise DataError(f"X has {n} columns, but the modalities {given} have {sum(given.values())} together.")
+        return {name: int(width) for name, width in given.items()}
+
+    def _pathways(self, n: int) -> list[tuple[int, ...]]:
+        nested = bool(len(self.hidden)) and not all(isinstance(size, int | np.integer) for size in self.hidden)
+        pathways = [tuple(p) for p in self.hidden] if nested else [tuple(self.hidden)] * n
+        if len(pathways) != n:
+            raise ParameterError(f"hidden describes {len(pathways)} pathways for {n} modalities.")
+        for pathway in pathways:
+            checks.sizes(1)("hidden", pathway)
+        return pathways
+
+    def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> LayeredModel:
+        """Small random weights along every pathway and to the joint layer; labels, if any, joined there too."""
+        widths = blueprint["modalities"]
+        kinds = zip(blueprint["units"], widths.values(), blueprint["n_states"], strict=True)
+        visible = [make_units(kind, width, states) for kind, width, states in kinds]
+        if "classes" in blueprint:
+            visible.append(make_units("categorical", 1, len(blueprint["classes"])))
+        edges, sizes, first = [], [], len(visible)
+        for m, pathway in enumerate(self._pathways(len(widths))):
+            chain = [m, *(first + len(sizes) + i for i in range(len(pathway)))]
+            edges += [*zip(chain, chain[1:], strict=False), (chain[-1], -1)]
+            sizes += pathway
+        top = first + len(sizes)
+        edges = [(i, top if j < 0 else j) for i, j in edges]
+        edges += [(first - 1, top)] if "classes" in blueprint else []
+        layers = [Bernoulli.make(int(n)) for n in (*sizes, self.joint)]
+        return LayeredModel.make(visible, layers, edges, key=random.key(seed), weight_scale=self.weight_scale)
+
+    def _objective_numbers(self) -> dict[str, int | None]:
+        return {**super()._objective_numbers(), "rounds": self.rounds}
+
+    # -- data ----------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from rows in which every modality is present; ``y`` adds label units to the joint layer."""
+        return super().fit(self._matrix(X), y, sample_weight)
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """One pass over more rows, going on from the model so far, at a constant learning rate."""
+        return super().partial_fit(self._matrix(X), y, sample_weight)
+
+    def _matrix(self, X: Any) -> Any:
+        """One matrix from a mapping of modalities, in the order of ``modalities``."""
+        if not isinstance(X, Mapping):
+            return X
+        if self.modalities is None:
+            raise ParameterError("Data given by name need modalities={name: number of columns, …}.")
+        lacking = [name for name in self.modalities if name not in X]
+        if lacking:
+            raise DataError(f"The data lack {', '.join(map(repr, lacking))}; only a fitted machine can fill them in.")
+        return np.column_stack([np.asarray(X[name], np.float64) for name in self.modalities])
+
+    def _visibles(self, X: Any, *, purpose: Any) -> Any:
+        if not isinstance(X, Mapping):
+            return super()._visibles(X, purpose=purpose)
+        check_is_fitted(self, "model_")
+        widths, spaces = self.blueprint_["modalities"], self.model_.x_space
+        unknown = [name for name in X if name not in widths]
+        if unknown or not X:
+            raise DataError(f"The data name {unknown or 'nothing'}; this machine knows {', '.join(map(repr, widths))}.")
+        sizes = {len(part) for part in X.values()}
+        if len(sizes) > 1:
+            raise DataError(f"The modalities have different numbers of rows: {sorted(sizes)}.")
+        parts = [self._part(name, X.get(name), leaf) for name, leaf in zip(widths, spaces, strict=False)]
+        return (*parts, *[None] * (len(spaces) - len(parts)))
+
+    def _part(self, name: str, values: Any, leaf: space.Space) -> Any:
+        if values is None:
+            return None
+        values = np.asarray(values, np.float32)
+        if values.ndim != 2 or values.shape[1] != leaf.n_columns or not np.isfinite(values).all():
+            raise DataError(
+                f"Modality {name!r} must be a finite matrix with {leaf.n_columns} columns, got shape {values.shape}."
+            )
+        leaf.check(values)
+        return leaf.encode(values)
+
+    # -- use -----------------------------------------------------------------------------------------------
+
+    def joint_code(self, X: Any) -> np.ndarray:
+        """Mean-field activities of the joint layer, given the modalities that there are."""
+        return apply_rows(_joint, self._needs(LayeredModel, "joint_code"), self._visibles(X, purpose="coding"))
+
+    def impute(self, X: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Means of the modalities that are missing, given those that there are."""
+        x = self._visibles(X, purpose="coding")
+        names = list(self.blueprint_["modalities"])
+        missing = [i for i, name in enumerate(names) if name not in X]
+        if not missing:
+            raise DataError("No modality is missing: there is nothing to impute.")
+        means = apply_rows(_missing, self.model_, x)
+        spaces = self.model_.x_space
+        return {names[i]: spaces[i].flatten(part) for i, part in zip(missing, means, strict=False)}
+
+    def generate(self, X: Mapping[str, Any], *, n_steps: int = 200, random_state: Any = None) -> dict[str, np.ndarray]:
+        """Draws of the modalities that are missing, by clamped Gibbs sampling, one per row."""
+        widths = self.blueprint_["modalities"]
+        n = len(next(iter(X.values())))
+        rows = [X[k] if k in X else np.full((n, w), np.nan) for k, w in widths.items()]
+        self._visibles(X, purpose="coding")  # checks what is given
+        drawn = self.sample(1, given=np.column_stack(rows), n_steps=n_steps, random_state=random_state)
+        ends = np.cumsum([0, *widths.values()])
+        parts = {name: drawn[:, a:b] for name, a, b in zip(widths, ends, ends[1:], strict=False)}
+        return {name: part for name, part in parts.items() if name not in X}
+
+    def retrieve(
+        self, queries: Mapping[str, Any], database: Mapping[str, Any], n_neighbors: int = 10, by: str = "joint"
+    ) -> np.ndarray:
+        """For every query the numbers of the nearest rows of the database, nearest first; see :meth:`similarity`."""
+        checks.integer(1)("n_neighbors", n_neighbors)
+        similarity = self.similarity(queries, database, by)
+        return np.argsort(-similarity, axis=1, kind="stable")[:, :n_neighbors]
+
+    def similarity(self, queries: Mapping[str, Any], database: Mapping[str, Any], by: str = "joint") -> np.ndarray:
+        """Cosines between every query and every row of the database.
+
+        Args:
+            queries: some modalities by name.
+            database: some modalities by name, not necessarily the same.
+            by: "joint" compares the joint codes, centred on the training data's; "labels" compares p(y | what is
+                there), for machines with label units.
+        """
+        checks.one_of("joint", "labels")("by", by)
+        if by == "labels" and not self.has_labels:
+            raise ParameterError("by='labels' needs label units: fit(X, y).")
+        centre = np.asarray(self.model_.offsets[-1])
+        code = self._label_probabilities if by == "labels" else lambda side: self.joint_code(side) - centre
+        codes = [code(side) for side in (queries, database)]
+        rows = [code / np.maximum(np.linalg.norm(code, axis=1, keepdims=True), 1e-12) for code in codes]
+        return rows[0] @ rows[1].T
+
+    def _label_probabilities(self, X: Any) -> np.ndarray:
+        """p(y | what is there) from the variational energy with every label in turn."""
+        *parts, _ = self._visibles(X, purpose="coding")
+        energies = apply_rows(label_energies, self.model_, tuple(parts)).astype(np.float64)
+        p = np.exp(energies.min(axis=1, keepdims=True) - energies)
+        return p / p.sum(axis=1, keepdims=True)
+
+    def _feed_forward(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        return []  # the joint code is the network's input: a linear classifier on top of it
+
+    def _network_inputs(self, X: Any) -> np.ndarray:
+        return self.joint_code(X)
+
+
+def _joint(model: LayeredModel, x: Any) -> Any:
+    return infer_means(model, x)[-1]
+
+
+def _missing(model: LayeredModel, x: Any) -> Any:
+    means = MeanFieldInference().infer(model, x).mean()
+    return means[: len(means) - len(model.z_space)]
