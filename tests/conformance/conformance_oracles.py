@@ -6,7 +6,8 @@ the half-line. Draws from the model say *where* the grid must lie, nothing more.
 identities hold to about 1e-7 and no tolerance hides a dropped term.
 
 The same nodes, drawn in proportion to exp(−F) times their weights, are exact starting points for one sweep: a
-kernel that is smooth in its start cannot tell them from draws of p.
+kernel that is smooth in its start cannot tell them from draws of p. Sweeps that draw all latents first start with
+NaN in their place, which they may not read; other sweeps start with latents drawn from p(z | x) by enumeration.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from latentia.core.model import (
     FreeEnergy,
     LatentFreeEnergy,
 )
-from latentia.core.space import leaves
+from latentia.core.space import Space, leaves
 
 #: Grid nodes per continuous dimension, by the number of continuous dimensions.
 PER_AXIS = {1: 400, 2: 90, 3: 44}
@@ -151,6 +152,17 @@ def nodes(space: Any, draws: Any) -> Nodes:
     return Nodes(jax.tree.unflatten(treedef, picked), np.asarray(log_weights))
 
 
+def inside(space: Space, value: Any) -> bool:
+    """Whether all values of a batch lie in a space."""
+    value = np.asarray(value)
+    if value.shape[1:] != space.shape or not np.isfinite(value).all():
+        return False
+    if not space.is_discrete:
+        return space.domain == "real" or bool((value >= 0).all())
+    known = {row.tobytes() for row in space.enumerate().astype(value.dtype).reshape(-1, value[0].size)}
+    return all(row.tobytes() in known for row in np.ascontiguousarray(value.reshape(len(value), -1)))
+
+
 def is_discrete(space: Any) -> bool:
     return all(leaf.is_discrete for leaf in leaves(space))
 
@@ -162,6 +174,11 @@ def blank(space: Any, n: int) -> Any:
 
 def at(tree: Any, index: Any) -> Any:
     return jax.tree.map(lambda a: a[index], tree)
+
+
+def repeated(tree: Any, n: int) -> Any:
+    """``n`` times the first value of a batch."""
+    return jax.tree.map(lambda a: np.repeat(np.asarray(a[:1]), n, axis=0), tree)
 
 
 def flat(tree: Any) -> np.ndarray:
@@ -219,6 +236,19 @@ def _sweeps(model: Any, x: Any, z: Any, key: Any, fixed: Any = None) -> Any:
 
 
 sweeps = quick(_sweeps)
+
+
+@quick
+def begins(model: Any, x: Any, key: Any) -> Any:
+    """The latents with which chains at a batch of points start."""
+    keys = jax.random.split(key, jax.tree.leaves(x)[0].shape[0])
+    return jax.vmap(lambda x, k: model.begin(x, key=k))(x, keys)
+
+
+def draws_latents_first(model: Any, x: Any) -> bool:
+    """Whether a chain starts with placeholders, zeros wherever it is, because its sweep draws all latents first."""
+    few = at(x, np.arange(64) % len(flat(x)))
+    return not flat(begins(model, few, jax.random.key(1))).any()
 
 
 @quick
@@ -339,6 +369,65 @@ def latent_means(model: Any, x: Any) -> Any:
     return np.exp(log_q - logsumexp(log_q, axis=1, keepdims=True)) @ flat(z.points)
 
 
+def exact_latents(model: Any, points: Any, chosen: np.ndarray, *, seed: int = 6) -> Any:
+    """One z from p(z | x) for each of the chosen points: placeholders where a sweep draws all latents first."""
+    if draws_latents_first(model, points):
+        return blank(model.z_space, len(chosen))
+    z = nodes(model.z_space, blank(model.z_space, 1))
+    log_p = -np.asarray(energies(model, points, z.points))
+    below = np.cumsum(np.exp(log_p - logsumexp(log_p, axis=1, keepdims=True)), axis=1)
+    u = np.random.default_rng(seed).random(len(chosen))
+    return at(z.points, np.minimum((u[:, None] > below[chosen]).sum(1), below.shape[1] - 1))
+
+
+def unread(model: Any, energy: str, parts: list[Any]) -> list[int]:
+    """The leaves of (x, z) that an energy does not read; ``parts`` is a batch of two unlike values per leaf."""
+    treedef = jax.tree.structure((model.x_space, model.z_space))
+    function = quick(lambda model, parts: getattr(model, energy)(*jax.tree.unflatten(treedef, parts)))
+    point = [part[0] for part in parts]
+    here = float(function(model, point))
+    others = ([*point[:i], part[1], *point[i + 1 :]] for i, part in enumerate(parts))
+    return [i for i, other in enumerate(others) if float(function(model, other)) == here]
+
+
+def unlike(model: Any) -> list[np.ndarray]:
+    """Two values of every leaf of (x, z) that differ in every site."""
+    values = jax.tree.leaves(typical(model))
+    spaces = leaves((model.x_space, model.z_space))
+    pairs = []
+    for space, value in zip(spaces, values, strict=True):
+        value = np.asarray(value)
+        sites = lambda a, s=space: a.any(-1) if s.domain == "categorical" else a.reshape(-1)  # noqa: E731
+        other = next(v for v in value if sites(v != value[0]).all())
+        pairs.append(np.stack([value[0], other]))
+    return pairs
+
+
+def check_summed_out(model: Any, energy: str) -> list[int]:
+    """An energy is −log Σ exp(−E) over the leaves of (x, z) that it does not read; returns those."""
+    parts = unlike(model)
+    free = unread(model, energy, parts)
+    assert free, f"{energy} reads everything, so it sums out nothing"
+    treedef = jax.tree.structure((model.x_space, model.z_space))
+    spaces, values = leaves((model.x_space, model.z_space)), jax.tree.leaves(typical(model))
+    summed = nodes(tuple(spaces[i] for i in free), tuple(values[i] for i in free))
+
+    @quick
+    def facts(model: Any, point: Any, summed: Any) -> tuple[Any, Any]:
+        def whole(parts: Any) -> Any:
+            full = list(point)
+            for i, part in zip(free, parts, strict=True):
+                full[i] = part
+            return model.energy(*jax.tree.unflatten(treedef, full))
+
+        return getattr(model, energy)(*jax.tree.unflatten(treedef, point)), jax.vmap(whole)(summed)
+
+    for which in range(2):
+        found, each = facts(model, [part[which] for part in parts], summed.points)
+        close(found, -logsumexp(summed.log_weights - np.asarray(each)))
+    return free
+
+
 def check_sweep(model: Any, x: Nodes, *, key: Any, fixed: Any = None, n: int = N_DRAWS) -> None:
     """One sweep from exactly p (given the fixed entries) ends exactly in p: no drift, whatever the mixing time."""
     p = visible_probabilities(model, x)
@@ -349,8 +438,9 @@ def check_sweep(model: Any, x: Nodes, *, key: Any, fixed: Any = None, n: int = N
         same = (matrix[:, held] == matrix[np.argmax(p)][held]).all(1)
         points, p = at(points, np.flatnonzero(same)), p[same] / p[same].sum()
         assert len(p) > 1, "nothing is left to move"
-    start = at(points, np.random.default_rng(5).choice(len(p), n, p=p))
-    new_x, new_z = sweeps(model, start, blank(model.z_space, n), key, fixed)
+    chosen = np.random.default_rng(5).choice(len(p), n, p=p)
+    start = at(points, chosen)
+    new_x, new_z = sweeps(model, start, exact_latents(model, points, chosen), key, fixed)
     if fixed is not None:
         np.testing.assert_array_equal(flat(new_x)[:, held], flat(start)[:, held])
     known = is_discrete(model.z_space) or isinstance(model, ExactPosterior)
@@ -360,13 +450,13 @@ def check_sweep(model: Any, x: Nodes, *, key: Any, fixed: Any = None, n: int = N
         z = nodes(model.z_space, blank(model.z_space, 1)).points
         joint = -np.asarray(energies(model, points, z))
         joint = np.exp(joint - logsumexp(joint)).ravel()
-        counts = np.bincount(_index(points, new_x) * len(flat(z)) + _index(z, new_z), minlength=joint.size)
+        counts = np.bincount(index_of(points, new_x) * len(flat(z)) + index_of(z, new_z), minlength=joint.size)
         assert chi_square(counts, joint) > 1e-5
     elif is_discrete(model.x_space):
-        assert chi_square(np.bincount(_index(points, new_x), minlength=len(p)), p) > 1e-5
+        assert chi_square(np.bincount(index_of(points, new_x), minlength=len(p)), p) > 1e-5
 
 
-def _index(points: Any, values: Any) -> np.ndarray:
+def index_of(points: Any, values: Any) -> np.ndarray:
     """Which of the (all different) points each value is."""
     table = {row.tobytes(): i for i, row in enumerate(np.ascontiguousarray(flat(points)))}
     return np.array([table[row.tobytes()] for row in np.ascontiguousarray(flat(values))])

@@ -14,22 +14,31 @@ from conformance_oracles import (
     N_DRAWS,
     all_energies,
     at,
+    begins,
     blank,
     check_latents_summed,
     check_posterior,
+    check_summed_out,
     check_sweep,
     chi_square,
     close,
+    draws_latents_first,
     energies,
     exact_draws,
+    exact_latents,
     flat,
     free_energies,
+    index_of,
+    inside,
     is_discrete,
     latent_means,
     nodes,
+    perturbed,
     quick,
     random_model,
+    repeated,
     statistics,
+    summed_energies,
     sweeps,
     tiny,
     toy_rows,
@@ -41,11 +50,11 @@ from scipy.special import logsumexp
 
 import latentia
 from latentia.core import model as capabilities
-from latentia.core import parameters, tempering
-from latentia.inference import Exact
+from latentia.core import parameters, space, tempering
+from latentia.inference import Exact, MeanFieldInference
 from latentia.learning.closed_form import ClosedFormML
 from latentia.learning.em import EM
-from latentia.likelihood import can_enumerate
+from latentia.likelihood import can_enumerate, enumeration
 from latentia.likelihood.precision import batch_to_double, double
 from latentia.registry import FAMILIES
 
@@ -65,7 +74,7 @@ def x64():
 
 
 def rows_of(family, model, n=64):
-    return batch_to_double(model.x_space.encode(toy_rows(family.tiny_data, n)))
+    return batch_to_double(space.encode(model.x_space, toy_rows(family.tiny_data, n)))
 
 
 def log_likelihood(model, x, weights=None):
@@ -160,9 +169,35 @@ def test_a_clamped_sweep_leaves_the_conditional_invariant(family, which):
     if which != "all":
         check_sweep(model, x, key=jax.random.key(0), fixed=fixed)
         return
-    start = at(x.points, np.arange(10))  # nothing may move, and the latents still follow their posterior
-    moved, _ = sweeps(model, start, blank(model.z_space, 10), jax.random.key(0), fixed)
+    check_still(model, x, fixed)
+
+
+def check_still(model, x, fixed):
+    """With all of x fixed nothing of it may move, and the latents keep their posterior."""
+    most = at(x.points, np.argsort(-visible_probabilities(model, x))[:2])
+    chosen = np.arange(N_DRAWS) % 2
+    start = at(most, chosen)
+    moved, z = sweeps(model, start, exact_latents(model, most, chosen), jax.random.key(0), fixed)
     np.testing.assert_array_equal(flat(moved), flat(start))
+    if is_discrete(model.z_space):
+        values = nodes(model.z_space, blank(model.z_space, 1)).points
+        for i, log_p in enumerate(-np.asarray(energies(model, most, values))):
+            p = np.exp(log_p - logsumexp(log_p))
+            assert worst_score(flat(z)[chosen == i], p, flat(values)) < 5
+
+
+@having(capabilities.Conditionals)
+@pytest.mark.usefixtures("x64")
+def test_chains_begin_with_latents_that_exist(family):
+    model = random_model(family, 3)
+    x = at(typical(model)[0], np.arange(64))
+    z = begins(model, x, jax.random.key(0))
+    assert jax.tree.structure(z) == jax.tree.structure(model.z_space)
+    for leaf, values in zip(jax.tree.leaves(model.z_space), jax.tree.leaves(z), strict=True):
+        assert values.shape == (64, *leaf.shape)
+        assert values.dtype == jnp.float64
+        # Placeholders are never read (the sweeps above start from NaN), but they are carried, so they are finite.
+        assert np.isfinite(values).all() if draws_latents_first(model, x) else inside(leaf, values)
 
 
 @having(capabilities.ExactSampler)
@@ -196,8 +231,9 @@ def test_the_base_is_uncoupled_and_its_log_z_known(family, fitted):
     log_z = logsumexp(x_nodes.log_weights - over_x) + logsumexp(z_nodes.log_weights - over_z) + energy[0, 0]
     close(base.base_log_z(), log_z)
     # "One sweep from anywhere samples it exactly": from a single point, not from equilibrium.
-    start = jax.tree.map(lambda a: np.repeat(a[:1], N_DRAWS, axis=0), x_nodes.points)
-    drawn, latents = sweeps(base, start, blank(base.z_space, N_DRAWS), jax.random.key(2))
+    first = draws_latents_first(model, x)
+    latents = blank(base.z_space, N_DRAWS) if first else repeated(z_nodes.points, N_DRAWS)
+    drawn, latents = sweeps(base, repeated(x_nodes.points, N_DRAWS), latents, jax.random.key(2))
     p = visible_probabilities(base, x_nodes)
     values = statistics(x_nodes.points, latent_means(base, x_nodes.points))
     assert worst_score(statistics(drawn, latents), p, values) < 5
@@ -226,31 +262,203 @@ def test_the_path_runs_from_the_base_to_the_model(family):
 @having(capabilities.Tempered)
 @pytest.mark.usefixtures("x64")
 def test_the_reduced_energy_sums_out_what_it_does_not_read(family):
+    check_summed_out(random_model(family, 7), "reduced_energy")
+
+
+@having(capabilities.Tempered)
+@pytest.mark.usefixtures("x64")
+def test_a_sweep_draws_first_what_the_reduced_energy_sums_out(family):
     model = random_model(family, 7)
+    free = check_summed_out(model, "reduced_energy")
+    parts, treedef = jax.tree.flatten(typical(model, 64))
+    hidden = [np.full_like(part, np.nan) if i in free else part for i, part in enumerate(parts)]
+    found = sweeps(model, *jax.tree.unflatten(treedef, hidden), jax.random.key(4))
+    wanted = sweeps(model, *jax.tree.unflatten(treedef, parts), jax.random.key(4))
+    np.testing.assert_array_equal(flat(found), flat(wanted))
+
+
+@having(capabilities.Settles)
+@pytest.mark.usefixtures("x64")
+def test_the_settled_energy_sums_out_what_a_sweep_draws_last(family):
+    model = random_model(family, 7)
+    last = check_summed_out(model, "settled_energy")
+    if isinstance(model, capabilities.Tempered):
+        assert not set(last) & set(check_summed_out(model, "reduced_energy"))
+    # Wherever a sweep starts, the block that it draws last is an exact draw given the others.
     x, z = typical(model)
-    values, treedef = jax.tree.flatten((x, z))
+    latents = blank(model.z_space, N_DRAWS) if draws_latents_first(model, x) else repeated(z, N_DRAWS)
+    parts, treedef = jax.tree.flatten(sweeps(model, repeated(x, N_DRAWS), latents, jax.random.key(5)))
     spaces = jax.tree.leaves((model.x_space, model.z_space))
-    point = [value[0] for value in values]
+    rest = tuple(i for i in range(len(parts)) if i not in last)
+    pick = lambda values, chosen: tuple(np.asarray(values[i]) for i in chosen)  # noqa: E731
+    given = nodes(tuple(spaces[i] for i in rest), pick(parts, rest)).points
+    block = nodes(tuple(spaces[i] for i in last), pick(parts, last))
 
-    def reduced(parts):
-        return float(model.reduced_energy(*jax.tree.unflatten(treedef, parts)))
+    def energy(model, rest_values, block_values):
+        full = dict(zip((*rest, *last), (*rest_values, *block_values), strict=True))
+        return model.energy(*jax.tree.unflatten(treedef, [full[i] for i in range(len(parts))]))
 
-    def reads(i):
-        others = (next(v for v in values[i] if not np.array_equal(v, point[i])),)
-        return any(reduced([*point[:i], other, *point[i + 1 :]]) != reduced(point) for other in others)
+    both = quick(lambda m, a, b: jax.vmap(lambda a: jax.vmap(lambda b: energy(m, a, b))(b))(a))
+    log_p = block.log_weights - np.asarray(both(model, given, block.points))
+    p = np.exp(log_p - logsumexp(log_p, axis=1, keepdims=True))
+    which = index_of(given, pick(parts, rest))
+    drawn, values = flat(pick(parts, last)), flat(block.points)
+    mean = p @ values
+    variance = (p @ values**2 - mean**2)[which].sum(0)
+    assert np.max(np.abs((drawn - mean[which]).sum(0)) / np.sqrt(variance)) < 5
+    for i in np.flatnonzero(np.bincount(which) > 500):
+        assert worst_score(drawn[which == i], p[i], values) < 5
 
-    free = [i for i in range(len(point)) if not reads(i)]
-    assert free, "a reduced energy that reads everything reduces nothing"
-    summed = nodes(tuple(spaces[i] for i in free), tuple(values[i] for i in free))
 
-    def energy(parts):
-        full = list(point)
-        for i, part in zip(free, parts, strict=True):
-            full[i] = part
-        return model.energy(*jax.tree.unflatten(treedef, full))
+# -- clamping and mean field ------------------------------------------------------------------------
 
-    wanted = -logsumexp(summed.log_weights - np.asarray(quick(jax.vmap(energy))(summed.points)))
-    close(reduced(point), wanted)
+
+@quick
+def _clamped_facts(model, x, z):
+    """(E(x, ·), E(·) of the clamped model) at every z, for one x."""
+    clamped = model.clamped(x)
+    return jax.vmap(lambda z: model.energy(x, z))(z), jax.vmap(lambda z: clamped.energy((), z))(z)
+
+
+@quick
+def _refined(model, q, n):
+    """(q after n rounds, variational energies on the way, the first included)."""
+
+    def body(q, _):
+        return model.refine(q), model.variational_energy(q)
+
+    q, path = jax.lax.scan(body, q, None, length=n)
+    return q, jnp.append(path, model.variational_energy(q))
+
+
+@quick
+def _q_facts(model, q, z):
+    """(E, log q at every z, E_q[E] − H(q), mean, entropy) of a clamped model and a q."""
+    energy, log_q = jax.vmap(lambda z: (model.energy((), z), q.log_prob(z)))(z)
+    return energy, log_q, model.variational_energy(q), q.mean(), q.entropy()
+
+
+@quick
+def _clamp(model, x):
+    clamped = model.clamped(x)
+    return clamped, clamped.guess()
+
+
+def clamped_machines(family, seed, n=3):
+    """(clamped model, its guess at q, E(x, ·) at every z, all z) for a few examples."""
+    model = random_model(family, seed)
+    x = typical(model)[0]
+    z = nodes(model.z_space, blank(model.z_space, 1)).points
+    for i in range(n):
+        clamped, guess = _clamp(model, at(x, i))
+        yield clamped, guess, np.asarray(_clamped_facts(model, at(x, i), z)[0]), z
+
+
+def tables(spaces, values):
+    """Numbers at all values of a tuple of spaces, as an array with one axis per leaf."""
+    return np.asarray(values).reshape([len(leaf.enumerate()) for leaf in jax.tree.leaves(spaces)])
+
+
+@having(capabilities.Clamps)
+@pytest.mark.usefixtures("x64")
+def test_clamping_keeps_every_energy(family):
+    model = random_model(family, 15)
+    x, _ = typical(model)
+    z = nodes(model.z_space, blank(model.z_space, 1)).points
+    for i in range(4):
+        wanted, found = map(np.asarray, _clamped_facts(model, at(x, i), z))
+        close(found, wanted, tolerance=1e-10)
+        clamped = _clamp(model, at(x, i))[0]
+        assert isinstance(clamped, capabilities.MeanField)
+        assert jax.tree.leaves(clamped.x_space) == []
+        assert clamped.z_space == model.z_space
+        close(enumeration.log_z(clamped).estimate, logsumexp(-wanted), tolerance=1e-10)
+    assert np.ptp(wanted) > 0.5  # energies that all agree would prove nothing
+
+
+@having(capabilities.Clamps)
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.usefixtures("x64")
+def test_the_variational_energy_is_the_free_energy_plus_a_divergence(family, seed):
+    for clamped, guess, energy, z in clamped_machines(family, 16):
+        q = perturbed(guess, seed)
+        own, log_q, found, mean, entropy = _q_facts(clamped, q, z)
+        log_q, p = np.asarray(log_q), np.exp(np.asarray(log_q))
+        close(p.sum(), 1.0, tolerance=1e-10)
+        close(entropy, -p @ log_q, tolerance=1e-10)
+        close(flat(jax.tree.map(lambda a: a[None], mean))[0], p @ flat(z), tolerance=1e-10)
+        close(found, p @ (np.asarray(own) + log_q), tolerance=1e-10)
+        free = -logsumexp(-energy)
+        divergence = p @ (log_q - (free - energy))
+        close(found - free, divergence, tolerance=1e-10)
+        assert divergence > 1e-2
+
+
+@having(capabilities.Clamps)
+@pytest.mark.usefixtures("x64")
+def test_draws_of_q_follow_q(family):
+    for clamped, guess, _, z in clamped_machines(family, 16, n=1):
+        q = perturbed(guess, 2)
+        keys = jax.random.split(jax.random.key(3), N_DRAWS)
+        drawn = quick(lambda q, keys: jax.vmap(lambda k: q.sample(key=k))(keys))(q, keys)
+        p = np.exp(np.asarray(_q_facts(clamped, q, z)[1]))
+        assert chi_square(np.bincount(index_of(z, drawn), minlength=len(p)), p) > 1e-5
+
+
+@having(capabilities.Clamps)
+@pytest.mark.usefixtures("x64")
+def test_no_round_of_mean_field_raises_the_variational_energy(family):
+    for clamped, guess, _, _ in clamped_machines(family, 17):
+        for seed in range(4):
+            path = np.asarray(_refined(clamped, perturbed(guess, seed), 20)[1])
+            assert np.diff(path).max() < 1e-12
+            assert path[0] - path[-1] > 1e-3
+
+
+@having(capabilities.Clamps)
+@pytest.mark.usefixtures("x64")
+def test_at_the_fixed_point_every_layer_is_at_its_best(family):
+    for clamped, guess, energy, z in clamped_machines(family, 18):
+        q, path = _refined(clamped, guess, 300)
+        assert path[-2] - path[-1] < 1e-12
+        log_q = tables(clamped.z_space, _q_facts(clamped, q, z)[1])
+        energy, p = tables(clamped.z_space, energy), np.exp(log_q)
+        axes = range(p.ndim)
+        marginals = [p.sum(tuple(j for j in axes if j != i), keepdims=True) for i in axes]
+        close(p, np.prod(np.broadcast_arrays(*marginals), axis=0), tolerance=1e-10)
+        for i in axes:  # given the other layers, the best distribution of a layer is softmax(−E averaged over them)
+            others = np.prod(
+                np.broadcast_arrays(*[m for j, m in enumerate(marginals) if j != i], p * 0 + 1), axis=0
+            )
+            average = (others * energy).sum(tuple(j for j in axes if j != i))
+            close(marginals[i].ravel(), np.exp(-average - logsumexp(-average)), tolerance=1e-7)
+
+
+@having(capabilities.Clamps)
+@pytest.mark.usefixtures("x64")
+def test_inference_by_mean_field_is_the_rounds_from_the_guess(family):
+    model = random_model(family, 18)
+    x = at(typical(model)[0], 0)
+    clamped, guess = _clamp(model, x)
+    for rounds in (1, 3):
+        found = quick(lambda m, x, n=rounds: MeanFieldInference(n, 0.0).infer(m, x))(model, x)
+        jax.tree.map(lambda a, b: close(a, b, tolerance=1e-12), found, _refined(clamped, guess, rounds)[0])
+    settled = quick(lambda m, x: MeanFieldInference(1000, 1e-9).infer(m, x))(model, x)
+    wanted = _refined(clamped, guess, 300)[0]
+    jax.tree.map(lambda a, b: close(a, b, tolerance=1e-7), settled.mean(), wanted.mean())
+
+
+@having(capabilities.Clamps)
+@pytest.mark.usefixtures("x64")
+def test_the_base_at_q_is_q(family):
+    for clamped, guess, _, z in clamped_machines(family, 19):
+        q = _refined(clamped, perturbed(guess, 0), 1)[0]
+        base = clamped.base_at(q)
+        assert jax.tree.structure(base) == jax.tree.structure(clamped)
+        energy, log_q = map(np.asarray, _q_facts(base, q, z)[:2])
+        close(energy + log_q, np.full_like(energy, energy[0] + log_q[0]), tolerance=1e-10)
+        close(base.base_log_z(), logsumexp(-energy), tolerance=1e-10)
+        assert np.ptp(log_q) > 0.5
 
 
 # -- centring ---------------------------------------------------------------------------------------
@@ -384,22 +592,22 @@ def test_the_start_is_finite_for_awkward_data(family):
     constant[:, 0] = rows[0, 0]
     for data in (rows, constant, np.repeat(rows[:1], 16, axis=0)):
         model = estimator.build(blueprint, seed=1)
-        x = jnp.asarray(model.x_space.encode(data))
+        x = jax.tree.map(jnp.asarray, space.encode(model.x_space, data))
         start = quick(lambda m, x: m.initialise(x, key=jax.random.key(0)))(model, x)
         for leaf in jax.tree.leaves(start):
             assert np.isfinite(leaf).all()
-        assert np.isfinite(free_energies(start, x)).all()
+        assert np.isfinite(summed_energies(start, x)).all()
         assert jax.tree.structure(start) == jax.tree.structure(model)
 
 
-@having(capabilities.Initialised, capabilities.FreeEnergy)
+@having(capabilities.Initialised, capabilities.FreeEnergy | capabilities.Clamps)
 def test_the_start_explains_the_data_better_than_a_random_model(family):
     estimator, blueprint = tiny(family)
     if not (isinstance(MODELS[family.name], capabilities.Normalised) or can_enumerate(MODELS[family.name])):
         pytest.skip("no exact likelihood")
     rows = toy_rows(family.tiny_data)
     blank_model = estimator.build(blueprint, seed=1)
-    x = jnp.asarray(blank_model.x_space.encode(rows))
+    x = jax.tree.map(jnp.asarray, space.encode(blank_model.x_space, rows))
     start = quick(lambda m, x: m.initialise(x, key=jax.random.key(0)))(blank_model, x)
     exact = [
         estimator.adopt(model, blueprint).log_likelihood(rows, method="exact").estimate
@@ -443,7 +651,7 @@ def test_saving_and_loading_keeps_every_bit(family, tmp_path):
 # -- the whole estimator ----------------------------------------------------------------------------
 
 
-@having(capabilities.FreeEnergy)
+@having(capabilities.FreeEnergy | capabilities.Clamps)
 def test_fitting_raises_the_exact_likelihood(family):
     if not (isinstance(MODELS[family.name], capabilities.Normalised) or can_enumerate(MODELS[family.name])):
         pytest.skip("no exact likelihood")
@@ -451,18 +659,22 @@ def test_fitting_raises_the_exact_likelihood(family):
     estimator = family.estimator()(**family.tiny, random_state=0)
     parameters_known = estimator.get_params()
     if "learning_rate" in parameters_known:  # the default rate is meant for larger data
-        estimator.set_params(n_epochs=60, batch_size=30, learning_rate=10 * estimator.learning_rate)
+        estimator.set_params(n_epochs=60, batch_size=30, learning_rate=10 * estimator.learning_rate, monitor=None)
     blueprint = estimator._blueprint(rows)
     start = estimator.build(blueprint, seed=0)
     if isinstance(start, capabilities.Initialised):
-        x = jnp.asarray(start.x_space.encode(rows))
+        x = jax.tree.map(jnp.asarray, space.encode(start.x_space, rows))
         start = quick(lambda m, x: m.initialise(x, key=jax.random.key(0)))(start, x)
     before = family.estimator()(**family.tiny).adopt(start, blueprint)
     before = before.log_likelihood(rows, method="exact").estimate
     after = estimator.fit(rows).log_likelihood(rows, method="exact")
     assert after.lower == after.upper == after.estimate
-    assert after.estimate > before + 0.1
-    assert np.mean(estimator.score_samples(rows)) == pytest.approx(after.estimate, abs=1e-3)
+    assert after.estimate > before + 0.05
+    score = np.mean(estimator.score_samples(rows))
+    if isinstance(start, capabilities.FreeEnergy):
+        assert score == pytest.approx(after.estimate, abs=1e-3)
+    else:  # a lower bound, and with the few latents of a tiny model not a loose one
+        assert after.estimate - 0.3 < score < after.estimate + 1e-3
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
@@ -479,7 +691,7 @@ def test_sampling_has_the_exact_marginals(family):
         x = nodes(exact.x_space, typical(exact)[0])
         p = visible_probabilities(exact, x)
         columns = flat(x.points)
-        again = np.asarray(model.x_space.decode(x.points), np.float64)
+        again = np.asarray(space.decode(model.x_space, x.points), np.float64)
     i, j = np.triu_indices(again.shape[1])
     with_products = lambda a: np.concatenate([a, a[:, i] * a[:, j]], axis=1)  # noqa: E731
     assert worst_score(with_products(drawn.astype(np.float64)), p, with_products(again)) < 5
@@ -496,7 +708,7 @@ def test_filling_in_has_the_exact_conditional_mean(family):
         exact = jax.tree.map(lambda a: a.astype(np.float64) if eqx.is_inexact_array(a) else a, model)
         x = nodes(exact.x_space, typical(exact)[0])
         p = visible_probabilities(exact, x)
-        columns = np.asarray(model.x_space.decode(x.points), np.float64)
+        columns = np.asarray(space.decode(model.x_space, x.points), np.float64)
     top = columns[np.argmax(p)]
     same = (columns[:, :2] == top[:2]).all(1)
     given = np.full((1, columns.shape[1]), np.nan)

@@ -43,7 +43,7 @@ def test_weights_are_unbiased_in_both_directions(visible, hidden):
     n = 20_000
     with double():
         model = double_rbm(visible, hidden, 3, 2, seed=6, scale=0.8)
-        log_z = float(enumeration._sum_states(model, "visible"))
+        log_z = float(enumeration.sum_states(model, "visible"))
         keys = jax.random.split(jax.random.key(0))
         x = jnp.asarray(exact_samples(model, n))
         base, base_log_z = ais._fitted_base(model, x[:50])

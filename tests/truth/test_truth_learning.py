@@ -616,6 +616,13 @@ DIRECTIONS = {
 }
 
 
+def test_the_warm_up_rises_then_falls_linearly():
+    optimizer = Optimizer.make(learning_rate=0.3, n_steps=400, schedule="warmup")
+    steps = np.array([0, 5, 10, 20, 21, 100, 399, 400, 500], np.float32)
+    wanted = np.interp(steps, [0, 20, 400], [0.0, 0.3, 0.0])
+    np.testing.assert_allclose(jax.vmap(optimizer.rate)(steps), wanted, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize(
     ("name", "schedule"),
     [*((name, "constant") for name in DIRECTIONS), ("momentum", "linear"), ("adam", "cosine")],

@@ -87,6 +87,8 @@ def run_options() -> list[click.Parameter]:
     return list(reversed(carrier.__click_params__))  # pyright: ignore[reportFunctionMemberAccess]
 
 
+#: A size to show in the example, by the parameter that a family has for it.
+_SIZES = {"n_components": "--n-components 64 ", "hidden": "--hidden 200,100 "}
 RUN_PARAMS = ("data", "out", "resume", "data_options", "quiet", "verbose", "as_json", "help")
 
 
@@ -100,7 +102,8 @@ def fit_command(entry: Family) -> click.Command:
         _fit(ctx, entry, parameters.given(ctx, values), **run)
 
     about = (inspect.getdoc(estimator) or entry.title).split("\n\n")[0]
-    example = f"\b\nExample:\n  latentia fit {entry.name} DATA --n-components 64 --out runs/{entry.name}"
+    sizes = next((text for name, text in _SIZES.items() if name in inspect.signature(estimator).parameters), "")
+    example = f"\b\nExample:\n  latentia fit {entry.name} DATA {sizes}--out runs/{entry.name}"
     return FitCommand(
         entry.name,
         params=[*run_options(), *parameters.options(estimator)],

@@ -21,7 +21,7 @@ _PLAIN: dict[Any, click.ParamType] = {int: click.INT, float: click.FLOAT, str: c
 
 
 class Value(click.ParamType):
-    """JSON where it parses (numbers, lists, true, null), otherwise text."""
+    """JSON where it parses (numbers, lists, true, null), numbers with commas as a list, otherwise text."""
 
     name = "value"
 
@@ -29,6 +29,8 @@ class Value(click.ParamType):
         """Parse a string; anything else has been parsed already."""
         if not isinstance(value, str):
             return value
+        if re.fullmatch(r"\d+(,\d+)*,?", value) and "," in value:  # sizes, without the brackets
+            return [int(part) for part in value.split(",") if part]
         try:
             return json.loads(value)
         except json.JSONDecodeError:

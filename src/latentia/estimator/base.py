@@ -224,6 +224,12 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """Without the columns of what ``fit`` got besides X (labels)."""
         return values[:, : space.width(space.seen(self.model_.x_space, self.n_features_in_))]
 
+    def latent_switches(self) -> tuple[np.ndarray, np.ndarray]:
+        """(codes with one latent on, codes with it off), a row for every latent, for pictures of what it does."""
+        check_is_fitted(self, "model_")
+        n = self._n_features_out
+        return np.eye(n, dtype=np.float32), np.zeros((n, n), np.float32)
+
     def reconstruct(self, X: Any) -> np.ndarray:
         """Mean visibles given the posterior means of the latents."""
         return self.inverse_transform(self.transform(X))

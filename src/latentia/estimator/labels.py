@@ -1,69 +1,51 @@
-"""Label units: y as one more visible, a categorical site after the columns of the data."""
+"""Labels: checked, and as numbers of classes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from latentia.core.errors import DataError
 
 
-class Labelled:
-    """For estimators whose model has label units when ``fit`` is given y.
-
-    The blueprint then holds ``classes``; rows carry the label's number as their last column.
-    """
-
-    blueprint_: dict[str, Any]
-    n_features_in_: int
-
-    @property
-    def classes_(self) -> np.ndarray:
-        """The labels, in the order of the columns of ``predict_proba``."""
-        check_is_fitted(self)
-        classes = self.__dict__.get("_classes")
-        if classes is None:
-            classes = self.blueprint_.get("classes")
-        if classes is None:
-            raise AttributeError(f"This {type(self).__name__} has seen no labels: fit it with y, or fine-tune it.")
-        return np.asarray(classes)
-
-    def _targets(self, X: np.ndarray, y: Any) -> np.ndarray | None:
-        if y is None:
-            return None
-        return encode_labels(y, X.shape[0])[1]
-
-    def _target_facts(self, y: Any) -> dict[str, Any]:
-        return {} if y is None else {"classes": np.unique(column_or_1d(y)).tolist()}
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether the model has label units."""
-        return "classes" in self.blueprint_
-
-    def label_code(self, label: Any) -> int:
-        """The number of a label, or an error that lists those there are."""
-        if not self.has_labels:
-            raise DataError(
-                f"This {type(self).__name__} has no label units, so nothing can be drawn for label={label!r}. Fit "
-                "it with fit(X, y)."
-            )
-        classes = self.classes_.tolist()
-        if label not in classes:
-            raise DataError(f"Unknown label {label!r}: this model knows {', '.join(map(repr, classes))}.")
-        return classes.index(label)
-
-
-def encode_labels(y: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """(classes, codes) of labels, checked against the number of rows."""
-    y = column_or_1d(y, warn=True)
-    check_classification_targets(y)
-    if len(y) != n_rows:
-        raise DataError(f"y has {len(y)} labels for {n_rows} rows of X; it must have one per row.")
+def class_codes(y: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """(classes, number of each row's class) of labels to learn from, checked."""
+    y = _one_per_row(y, n_rows)
+    missing = [v is None or v != v for v in y.tolist()]
+    if any(missing):
+        raise DataError(
+            f"y has no label in {sum(missing)} rows, first in row {missing.index(True)}: leave those out."
+        )
+    if y.dtype.kind == "f" and np.isinf(y).any():
+        raise DataError("y has infinite values, which are no class labels.")
+    try:
+        check_classification_targets(y)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"y must hold class labels, one per row, of which there are few: {error}") from error
     classes, codes = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise DataError(f"y holds one class only ({classes[0]!r}); label units need at least two.")
-    return classes, codes.astype(np.float32)
+    if classes.size < 2:
+        raise DataError(f"All labels are {classes[0]!r}: a classifier needs at least two classes to tell apart.")
+    return classes, codes
+
+
+def known_codes(y: Any, classes: np.ndarray, n_rows: int) -> np.ndarray:
+    """Numbers of labels that must be among ``classes``."""
+    number = {label: code for code, label in enumerate(classes.tolist())}
+    labels = _one_per_row(y, n_rows).tolist()
+    unseen = sorted({repr(label) for label in labels if label not in number})
+    if unseen:
+        known = ", ".join(repr(label) for label in list(number)[:10]) + (" …" if len(number) > 10 else "")
+        raise DataError(f"y has labels that were not learned: {', '.join(unseen[:5])}. Known: {known}.")
+    return np.array([number[label] for label in labels])
+
+
+def _one_per_row(y: Any, n_rows: int) -> np.ndarray:
+    if y is None:
+        raise DataError("Labels are needed: pass y with one label per row.")
+    y = column_or_1d(y, warn=True)
+    if y.shape[0] != n_rows:
+        raise DataError(f"y must have one label per row of X ({n_rows}), got {y.shape[0]}.")
+    return y

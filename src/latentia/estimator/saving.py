@@ -1,8 +1,14 @@
-"""Model files: an estimator's parameters and its model's arrays, without pickle."""
+"""Model files: an estimator's parameters, its model's arrays and those of its further parts, without pickle.
+
+A part is a fitted attribute besides ``model_``: the estimator's class names it in ``parts`` with its own class,
+which has a ``blueprint`` (plain facts that JSON can hold) and a ``build`` that makes the structure anew from it.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +18,9 @@ import numpy as np
 from latentia.core.errors import FileFormatError
 from latentia.core.files import read_arrays, write_arrays
 from latentia.core.leaves import from_arrays, to_arrays
+
+#: Between a part's name and its arrays' names; the model's own names, made of fields and dots, never hold it.
+_SEPARATOR = ":"
 
 
 def plain_parameters(estimator: Any) -> dict[str, Any]:
@@ -37,7 +46,16 @@ def save(estimator: Any, path: str | Path) -> None:
         "blueprint": estimator.blueprint_,
         "feature_names": list(getattr(estimator, "feature_names_in_", [])) or None,
     }
-    write_arrays(path, to_arrays(estimator.model_), description)
+    arrays = to_arrays(estimator.model_)
+    parts = {name: vars(estimator)[name] for name in _parts(estimator) if name in vars(estimator)}
+    for name, part in parts.items():
+        arrays |= to_arrays(part, _prefix(name))
+    if parts:
+        description["parts"] = {name: part.blueprint for name, part in parts.items()}
+    if "classes_" in vars(estimator):
+        classes = estimator.classes_
+        description["classes"] = {"dtype": str(classes.dtype), "values": classes.tolist()}
+    write_arrays(path, arrays, description)
 
 
 def load(path: str | Path) -> Any:
@@ -57,5 +75,32 @@ def load(path: str | Path) -> Any:
     estimator = estimator_class(**description["params"])
     blueprint = description["blueprint"]
     shape = eqx.filter_eval_shape(lambda: estimator.build(blueprint))
-    estimator.adopt(from_arrays(shape, arrays, source=str(path)), blueprint, description.get("feature_names"))
+    own = {name: array for name, array in arrays.items() if _SEPARATOR not in name}
+    estimator.adopt(from_arrays(shape, own, source=str(path)), blueprint, description.get("feature_names"))
+    for name, part in _load_parts(estimator, arrays, description, str(path)).items():
+        setattr(estimator, name, part)
+    if "classes" in description:
+        estimator.classes_ = np.array(description["classes"]["values"], dtype=description["classes"]["dtype"])
     return estimator
+
+
+def _load_parts(estimator: Any, arrays: dict[str, np.ndarray], description: dict, source: str) -> dict[str, Any]:
+    blueprints, kinds = description.get("parts", {}), _parts(estimator)
+    unknown = sorted(set(blueprints) - set(kinds))
+    if unknown:
+        raise FileFormatError(
+            f"{source} has parts that this release does not know: {', '.join(unknown)}. Upgrade latentia."
+        )
+    found = {}
+    for name, blueprint in blueprints.items():
+        shape = eqx.filter_eval_shape(functools.partial(kinds[name].build, blueprint))
+        found[name] = from_arrays(shape, arrays, _prefix(name), source=source)
+    return found
+
+
+def _parts(estimator: Any) -> Mapping[str, Any]:
+    return getattr(estimator, "parts", {})
+
+
+def _prefix(name: str) -> str:
+    return name + _SEPARATOR

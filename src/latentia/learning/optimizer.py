@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from latentia.core.errors import ParameterError, UnknownNameError
 from latentia.core.parameters import SCALE, WEIGHT, roles, trainable
 
-Schedule = Literal["constant", "linear", "cosine"]
+Schedule = Literal["constant", "linear", "cosine", "warmup"]
 
 #: Log-scales learn at this part of the rate: the energy is much more sensitive to them than to weights.
 SCALE_RATE = 0.1
@@ -29,6 +29,10 @@ _DIRECTIONS = {
 }
 
 
+#: The part of a run during which the schedule "warmup" rises.
+WARMUP = 0.05
+
+
 class Optimizer(eqx.Module):
     """Turns gradients into updates.
 
@@ -38,7 +42,8 @@ class Optimizer(eqx.Module):
         learning_rate: step size at the start.
         n_steps: length of the run, for the schedule.
         momentum: decay of past gradients (β₁ for Adam; 0 means that optimiser's usual value).
-        schedule: "constant", or falling to zero: "linear", "cosine".
+        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (rises over the first twentieth of the
+            steps, then falls linearly: for rates that would upset a fresh model).
         weight_decay: part of each *weight* (not bias, not scale) taken off per unit of rate.
         clip: largest global norm of the gradient; 0 does not clip.
     """
@@ -83,12 +88,13 @@ class Optimizer(eqx.Module):
         return self._transform().init(eqx.filter(model, trainable(model)))
 
     def rate(self, step: Float[Array, ""]) -> Float[Array, ""]:
-        """The rate at a step: constant, or falling to zero at ``n_steps``."""
+        """The rate at a step: constant, or zero in the end at ``n_steps``."""
         left = jnp.clip(1 - step / self.n_steps, 0.0, 1.0)
         factor = {
             "constant": jnp.ones_like(left),
             "linear": left,
             "cosine": 0.5 * (1 - jnp.cos(jnp.pi * left)),
+            "warmup": jnp.minimum((1 - left) / WARMUP, left / (1 - WARMUP)),
         }
         return self.learning_rate * factor[self.schedule]
 

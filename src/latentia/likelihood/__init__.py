@@ -17,8 +17,8 @@ from latentia.core.errors import CapabilityError, DataError, NotNormalisableErro
 from latentia.core.model import AbstractModel, Bounded, Clamps, FreeEnergy, Normalised, Tempered
 from latentia.likelihood import ais, enumeration
 from latentia.likelihood.enumeration import LIMIT, can_enumerate
-from latentia.likelihood.evidence import Evidence, evidence, variational_bounds
 from latentia.likelihood.equilibrium import Equilibrium, equilibrium
+from latentia.likelihood.evidence import Evidence, evidence, variational_bounds
 from latentia.likelihood.pseudo import can_pseudo, pseudo_log_likelihood
 from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops.arrays import batch_size

@@ -5,8 +5,9 @@ is bracketed example by example, by annealing between the mean-field posterior q
 
     E log w ≤ −F(x)   from q upwards,        E log(1/w′) ≥ −F(x)   from draws of p(z | x) downwards.
 
-Mean field is near the truth, so the path is short, and both sides lie inside what q alone gives. The logarithms are
-averaged over examples, hence the two are bounds in expectation, and the error bars only hold the noise of annealing.
+Mean field is near the truth, so the path is short, and both sides lie inside what q alone gives. The logarithms
+are averaged over examples, hence the two are bounds in expectation, and the error bars only hold the noise of
+annealing.
 References: Neal (2001); Grosse, Ghahramani and Adams (2015) for the two sides.
 """
 
@@ -17,11 +18,11 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core import space
+from latentia.core.errors import CapabilityError, ParameterError
 from latentia.core.model import AbstractModel, Clamps, FreeEnergy
 from latentia.inference.mean_field import MeanFieldInference
 from latentia.likelihood import enumeration
@@ -66,14 +67,25 @@ def evidence(
         x: a batch of visible values.
         key: random key; unused where the answer is exact.
         method: "exact", "ais", or "auto": exact where it is possible.
-        limit: how many states of the latents may be enumerated.
+        limit: how many states of the latents, and of what was not observed, may be enumerated.
         n_temperatures: annealing steps between q and p(z | x).
         n_steps: Gibbs sweeps from q to p(z | x).
     """
     if isinstance(model, FreeEnergy):
         return _exact(-_by_rows(_free_energies, model, x)[0], "")
-    small = space.log_count(model.z_space) <= np.log(limit) + 1e-9
-    if method == "exact" or (method == "auto" and small):
+    log_count = space.log_count(_unseen(model, x))
+    if method == "exact" and not np.isfinite(log_count):
+        raise CapabilityError(
+            "Part of what was not observed is real-valued and cannot be enumerated, so there is no exact F(x). Use "
+            "method='ais'."
+        )
+    small = log_count <= np.log(limit) + 1e-9
+    if method == "exact" and not small:
+        raise ParameterError(
+            f"An exact F(x) of this {type(model).__name__} needs 2^{log_count / np.log(2):.4g} states per example, "
+            f"more than the limit of {limit:,}. Use method='ais', or raise the limit."
+        )
+    if method != "ais" and small:
         return _exact(-_by_rows(_enumerated, model, x)[0], "exact p(z | x)")
     betas = path(n_temperatures)
     bound, forward, reverse = _by_rows(_bracketed, model, x, betas, n_steps, key=key)
@@ -83,6 +95,12 @@ def evidence(
 def variational_bounds(model: Clamps, x: Any) -> np.ndarray:
     """H(q) − E_q[E(x, z)] ≤ −F(x) of every example, q by mean field."""
     return _by_rows(_bounds, model, x)[0]
+
+
+def _unseen(model: Clamps, x: Any) -> Any:
+    """The spaces that clamping leaves free: those of the latents, and of the parts of x that are None."""
+    row = jax.tree.map(lambda a: a[0], x)
+    return eqx.filter_eval_shape(lambda model, row: model.clamped(row), model, row).z_space
 
 
 def _exact(each: np.ndarray, method: str) -> Evidence:
@@ -102,7 +120,9 @@ def _between(bound: np.ndarray, forward: np.ndarray, reverse: np.ndarray, method
     return Evidence(lower, upper, estimate, max(*noise, 0.5 * abs(above - below)), method, each, details)
 
 
-def _by_rows(function: Any, model: Any, x: Any, *arguments: Any, key: PRNGKeyArray | None = None) -> list[np.ndarray]:
+def _by_rows(
+    function: Any, model: Any, x: Any, *arguments: Any, key: PRNGKeyArray | None = None
+) -> list[np.ndarray]:
     """``function(model, rows, keys, *arguments)`` in float64, a bounded number of rows at a time."""
     n = batch_size(x)
     rows = min(n, _ROWS)

@@ -34,7 +34,7 @@ from latentia.learning.compiled import AbstractPrepare
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Schedule
 from latentia.learning.stacking import Maker, Stage
-from latentia.models.layered import LayeredModel, label_energies
+from latentia.models.layered import LayeredModel, apply_switches, label_energies
 from latentia.models.replicated import ReplicatedRBM, assemble
 from latentia.ops import random
 from latentia.units import Bernoulli
@@ -62,14 +62,14 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
         n_epochs: passes over the data, all layers together.
         batch_size: rows per update.
         learning_rate: step size at the start.
-        schedule: "constant", or falling to zero: "linear", "cosine".
+        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
         optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
         momentum: decay of past gradients.
         weight_decay: shrinkage of the weights per unit of learning rate.
         clip: largest norm of the gradient; 0 does not clip.
         averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
         centring: how fast the centring offsets follow the data's means; 0 turns centring off.
-        weight_scale: standard deviation of the initial weights.
+        weight_scale: standard deviation of the initial weights at the visibles; narrow hidden layers start larger.
         early_stopping: stop when the held-out rows are no longer reconstructed better.
         validation_fraction: rows held out for that.
         patience: epochs without a better score before stopping.
@@ -230,6 +230,10 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
         if not isinstance(layer, int | np.integer) or not 1 <= layer <= len(self.hidden):
             raise ParameterError(f"layer must be an integer from 1 to {len(self.hidden)}, got {layer!r}.")
         return codes[:, ends[layer - 1] : ends[layer]]
+
+    def latent_switches(self) -> tuple[np.ndarray, np.ndarray]:
+        """Codes with one unit on and off; the layers below it follow it down, those above stay at their means."""
+        return apply_switches(self.model_)
 
     def sample(
         self,

@@ -30,7 +30,7 @@ class GaussianRBM(RBM):
         n_epochs: passes over the data.
         batch_size: rows per update.
         learning_rate: step size at the start.
-        schedule: "constant", or falling to zero: "linear", "cosine".
+        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
         optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
         momentum: decay of past gradients.
         weight_decay: shrinkage of the weights per unit of learning rate.

@@ -21,6 +21,7 @@ from typing import Any, Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.model import (
@@ -43,6 +44,8 @@ from latentia.units import AbstractUnits, Factorial
 
 #: Rounds of mean field for the centring offsets and for a chain's first latents.
 ROUNDS = 10
+#: A hidden layer of this width starts with weights of the plain scale to the next one.
+_WIDE = 2000
 Values = Sequence[Any]
 
 
@@ -95,11 +98,17 @@ class LayeredModel(
         key: PRNGKeyArray,
         weight_scale: float = 0.01,
     ) -> Self:
-        """Small random weights on every edge, no offsets."""
+        """Small random weights on every edge, no offsets.
+
+        ``weight_scale`` is their standard deviation at visible layers. Between hidden ones it is scaled by the width
+        below, since a layer that its neighbour hardly moves takes long to wake up.
+        """
         sizes = [layer.n_statistics for layer in (*visible, *hidden)]
+        scales = [1.0 if i < len(visible) else (_WIDE / sizes[i]) ** 0.5 for i, _ in edges]
         keys = jax.random.split(key, len(edges))
         weights = [
-            weight_scale * jax.random.normal(k, (sizes[i], sizes[j])) for k, (i, j) in zip(keys, edges, strict=True)
+            weight_scale * scale * jax.random.normal(k, (sizes[i], sizes[j]))
+            for k, scale, (i, j) in zip(keys, scales, edges, strict=True)
         ]
         offsets = tuple(jnp.zeros(n) for n in sizes)
         return cls(tuple(visible), tuple(hidden), tuple(weights), offsets, jnp.array(0.0), tuple(edges))
@@ -344,3 +353,30 @@ def label_energies(model: LayeredModel, data: tuple) -> Float[Array, " classes"]
         return model.clamped(seen).variational_energy(MeanFieldInference().infer(model, seen))
 
     return jax.lax.map(energy, jnp.eye(model.visible[-1].n_statistics))
+
+
+def apply_switches(model: LayeredModel) -> tuple[np.ndarray, np.ndarray]:
+    """(codes with one hidden unit on, codes with it off), a row for every unit of every hidden layer.
+
+    The layers below a unit's own take the means that it causes, layer by layer; all others stay at their offsets.
+    """
+    n = len(model.visible)
+    results = [_switched(model, l, value) for value in (1.0, 0.0) for l in range(n, len(model.layers))]
+    half = len(results) // 2
+    return np.concatenate(results[:half]), np.concatenate(results[half:])
+
+
+@eqx.filter_jit
+def _switched(model: LayeredModel, layer: int, value: float) -> Any:
+    n = len(model.visible)
+
+    def one(unit: Any) -> Any:
+        means = list(model.offsets)
+        means[layer] = means[layer].at[unit].set(value)
+        for l in range(layer - 1, n - 1, -1):
+            above = [None if i <= l else m - o for i, (m, o) in enumerate(zip(means, model.offsets, strict=True))]
+            if (l, layer) in model.edges or any(i == l and j <= layer for i, j in model.edges):
+                means[l] = model.layers[l].mean_statistic(model._field(l, above))
+        return jnp.concatenate(means[n:])
+
+    return jax.vmap(one)(jnp.arange(model.offsets[layer].shape[0]))

@@ -29,7 +29,7 @@ from latentia.estimator.label_units import Labelled
 from latentia.estimator.rows import apply_rows
 from latentia.inference import MeanFieldInference, infer_means
 from latentia.learning.optimizer import Schedule
-from latentia.models.layered import LayeredModel, label_energies
+from latentia.models.layered import LayeredModel, apply_switches, label_energies
 from latentia.ops import random
 from latentia.units import Bernoulli
 from latentia.units import make as make_units
@@ -58,14 +58,14 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
         n_epochs: passes over the data.
         batch_size: rows per update.
         learning_rate: step size at the start.
-        schedule: "constant", or falling to zero: "linear", "cosine".
+        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
         optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
         momentum: decay of past gradients.
         weight_decay: shrinkage of the weights per unit of learning rate.
         clip: largest norm of the gradient; 0 does not clip.
         averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
         centring: how fast the centring offsets follow the data's means; 0 turns centring off.
-        weight_scale: standard deviation of the initial weights.
+        weight_scale: standard deviation of the initial weights at the visibles; narrow hidden layers start larger.
         early_stopping: stop when the held-out rows are no longer reconstructed better.
         validation_fraction: rows held out for that.
         patience: epochs without a better score before stopping.
@@ -267,6 +267,10 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
         return leaf.encode(values)
 
     # -- use -----------------------------------------------------------------------------------------------
+
+    def latent_switches(self) -> tuple[np.ndarray, np.ndarray]:
+        """Codes with one unit on and off; the layers below it follow it down, the others stay at their means."""
+        return apply_switches(self.model_)
 
     def joint_code(self, X: Any) -> np.ndarray:
         """Mean-field activities of the joint layer, given the modalities that there are."""

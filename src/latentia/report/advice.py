@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from latentia.core import space
 from latentia.report import facts, plots
 from latentia.report.runs import Run
 
@@ -68,7 +69,7 @@ def _dead(run: Run, codes: np.ndarray | None) -> list[str]:
     if codes is None or len(codes) < 10:
         return []
     spread = codes.std(axis=0)
-    bounded = run.estimator.model_.z_space.is_discrete
+    bounded = all(leaf.is_discrete for leaf in space.leaves(run.estimator.model_.z_space))
     dead = int(np.sum(spread < DEAD * (1.0 if bounded else max(float(spread.max()), 1e-6))))
     if not dead:
         return []

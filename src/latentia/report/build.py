@@ -13,7 +13,7 @@ from latentia.core.errors import RunFolderError
 from latentia.core.files import write_atomically
 from latentia.report import advice, facts, plots, theme
 from latentia.report.runs import Run, read_run
-from latentia.report.sections import Gallery, between, number
+from latentia.report.sections import Gallery, between, common_domain, data_spaces, number
 
 
 def build_report(
@@ -117,9 +117,10 @@ def likelihood_words(run: Run) -> dict[str, str] | None:
         "interval": "exact" if exact else between(lower, upper),
         "bits": "",
     }
-    space = None if run.estimator is None else run.estimator.model_.x_space
-    if space is not None and space.is_discrete:
-        words["bits"] = f"{-estimate / space.n_columns / 0.6931471805599453:.3f} bits per feature"
+    leaves = [] if run.estimator is None else data_spaces(run.estimator)
+    if leaves and all(leaf.is_discrete for leaf in leaves):
+        n_columns = sum(leaf.n_columns for leaf in leaves)
+        words["bits"] = f"{-estimate / n_columns / 0.6931471805599453:.3f} bits per feature"
     return words
 
 
@@ -151,7 +152,7 @@ def _comparison(runs: list[Run]) -> dict[str, Any] | None:
 
 def _measured_on(run: Run) -> tuple[str, ...]:
     """What two likelihoods must share to be comparable: data, binarisation, and probability or density."""
-    domain = "" if run.estimator is None else run.estimator.model_.x_space.domain
+    domain = "" if run.estimator is None else common_domain(run.estimator)
     facts_about = (run.source, run.data.get("options"), run.params.get("binarize"), domain)
     return tuple(str(fact) for fact in facts_about)
 

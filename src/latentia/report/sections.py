@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
+from latentia.core import space
 from latentia.core.errors import CapabilityError
-from latentia.core.model import Decodes, ExactPosterior, ExactSampler
+from latentia.core.model import Decodes, ExactSampler
 from latentia.core.space import Space
 from latentia.report import plots, theme
 from latentia.report.runs import Run
@@ -62,7 +65,12 @@ class Gallery:
             ("samples", "Samples", self._samples),
             ("reconstructions", "Reconstructions", self._reconstructions),
         )
-        return [self._made(*each) for each in made]
+        sections = [self._made(*each) for each in made]
+        return sections + ([self._made("pictures", "Pictures", self._pictures)] if self._left() else [])
+
+    def _left(self) -> list[Path]:
+        """Pictures that the run itself left in its folder."""
+        return sorted(self.run.folder.glob("*.png"))
 
     def _made(self, key: str, title: str, make: Callable[[Section], None]) -> Section:
         section = Section(key, title, half=key in ("filters", "samples") and self.run.image_shape is not None)
@@ -131,8 +139,6 @@ class Gallery:
 
     def _activations(self, section: Section) -> None:
         estimator, rows = self._estimator(), self._rows()
-        if not isinstance(estimator.model_, ExactPosterior):
-            raise Missing("The model has no posterior in closed form, so there are no activations to show.")
         self.codes = codes = estimator.transform(rows)
         use = codes.mean(axis=0)
         section.text.append(f"Posterior means of the latents for {len(rows):,} {self.run.rows_are}.")
@@ -171,7 +177,7 @@ class Gallery:
         model = estimator.model_
         smooth = isinstance(model, Decodes) and not picks_one(model.z_space)
         samples = estimator.sample(N_SAMPLES, n_steps=N_SWEEPS, mean=smooth, random_state=0)
-        samples = as_columns(model.x_space, samples)
+        samples = as_columns(estimator, samples)
         how = (
             "Independent draws"
             if isinstance(model, ExactSampler)
@@ -195,7 +201,7 @@ class Gallery:
 
     def _reconstructions(self, section: Section) -> None:
         estimator, rows = self._estimator(), self._rows()
-        again = as_columns(estimator.model_.x_space, estimator.reconstruct(rows))
+        again = as_columns(estimator, estimator.reconstruct(rows))
         error, spread = float(np.mean((rows - again) ** 2)), float(np.mean((rows - rows.mean(axis=0)) ** 2))
         share = f", {100 * error / spread:.0f} % of the data's variance" if spread > 0 else ""
         section.text.append(
@@ -212,6 +218,14 @@ class Gallery:
                 "Above: originals. Below: reconstructions.",
             )
         )
+
+
+    def _pictures(self, section: Section) -> None:
+        for path in self._left():
+            data = base64.b64encode(path.read_bytes()).decode()
+            name = plots.readable(path.stem)
+            html = Markup('<img src="data:image/png;base64,{}" alt="{}">').format(data, name)
+            section.pictures.append(Picture(html, name, wide=True))
 
 
 def _evaluated(evaluation: dict[str, Any], result: dict[str, Any]) -> str:
@@ -255,12 +269,12 @@ def latent_pictures(estimator: Any) -> tuple[np.ndarray, str]:
     model = estimator.model_
     if not isinstance(model, Decodes):
         raise Missing("The model cannot map latents to visibles (it lacks Decodes), so it has no filters to show.")
-    n = len(estimator.get_feature_names_out())
-    means = as_columns(model.x_space, estimator.inverse_transform(np.eye(n, dtype=np.float32)))
+    on, off = estimator.latent_switches()
+    means = as_columns(estimator, estimator.inverse_transform(on))
     if picks_one(model.z_space):
         return means, "The mean of the visibles for each component."
-    nothing = as_columns(model.x_space, estimator.inverse_transform(np.zeros((1, n), np.float32)))
-    domain = model.x_space.domain
+    nothing = as_columns(estimator, estimator.inverse_transform(off))
+    domain = common_domain(estimator)
     if domain not in ("binary", "spin"):
         return (
             means - nothing,
@@ -278,9 +292,24 @@ def _log_odds(means: np.ndarray, domain: str) -> np.ndarray:
     return np.log(p) - np.log1p(-p)
 
 
-def as_columns(x_space: Space, rows: np.ndarray) -> np.ndarray:
+def data_spaces(estimator: Any) -> list[Space]:
+    """The spaces of the data's columns: without labels."""
+    return space.seen(estimator.model_.x_space, estimator.n_features_in_)
+
+
+def common_domain(estimator: Any) -> str:
+    """The domain of the data's columns; "mixed" if they have several."""
+    domains = {leaf.domain for leaf in data_spaces(estimator)}
+    return domains.pop() if len(domains) == 1 else "mixed"
+
+
+def as_columns(estimator: Any, rows: np.ndarray) -> np.ndarray:
     """Flat means as one column per feature: a categorical site becomes its expected state."""
-    rows = np.asarray(rows, np.float64)
-    if x_space.domain == "categorical" and rows.shape[1] == int(np.prod(x_space.shape)):
-        return rows.reshape(-1, *x_space.shape) @ np.arange(x_space.shape[1])
-    return rows
+    rows, spaces = np.asarray(rows, np.float64), data_spaces(estimator)
+    if rows.shape[1] != space.width(spaces):
+        return rows
+    parts = [
+        part @ np.arange(leaf.shape[1]) if leaf.domain == "categorical" else part.reshape(len(rows), -1)
+        for leaf, part in zip(spaces, space.unflatten(spaces, rows), strict=True)
+    ]
+    return np.concatenate(parts, axis=1)

@@ -1,0 +1,269 @@
+"""Supervised learning: a feed-forward network with dropout, and the cross-entropy that trains it.
+
+A generative model of layers, unrolled from the visibles upwards, is the start of a classifier (Hinton and
+Salakhutdinov, 2006): its couplings become the weights of hidden layers, a small random output layer is put on top,
+and all of it learns to tell the classes apart. As an energy of inputs v and a one-hot label y,
+
+    E(v, y) = −yᵀ log softmax(f(v)),      f(v) = b_L + W_Lᵀ h_{L−1},      h_l = σ(b_l + W_lᵀ h_{l−1}),      h_0 = v,
+
+which is −log p(y | v): normalised over labels for every v, and no statement about v.
+
+Dropout (Hinton et al., 2012; Srivastava et al., 2014) multiplies every input and hidden value in training by m/q,
+where m is one with probability q and zero otherwise. Since E[m/q] = 1, nothing changes at prediction, and weights
+from generative training fit as they are: each unit still sees the field it was trained with, on average.
+"""
+
+from __future__ import annotations
+
+import abc
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, Self, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
+
+from latentia.core import space
+from latentia.core.algorithms import AbstractObjective, Metrics, Need
+from latentia.core.errors import ParameterError, UnknownNameError
+from latentia.core.model import AbstractModel, Constrained, Scalar
+from latentia.core.parameters import bias, weight
+from latentia.core.space import Space
+from latentia.learning.compiled import AbstractPrepare
+from latentia.ops.arrays import batch_size, weighted_mean
+
+Activation = Literal["sigmoid", "relu", "tanh"]
+_ACTIVATIONS = {"sigmoid": jax.nn.sigmoid, "relu": jax.nn.relu, "tanh": jnp.tanh}
+
+#: Standard deviation of the weights into the logits at the start: the classes begin almost equal.
+OUTPUT_SCALE = 0.01
+
+#: Which values stay, layer by layer from the inputs; None where all of them do.
+Masks = tuple[Bool[Array, " n"] | None, ...]
+
+
+class AbstractClassifier(AbstractModel):
+    """A model of a label given inputs: x = (inputs, one-hot label), and no latents."""
+
+    @abc.abstractmethod
+    def logits(self, inputs: Float[Array, " n"], masks: Any = None) -> Float[Array, " k"]:
+        """log p(label | inputs) up to a constant; ``masks`` (training only) says which values are dropped."""
+
+    @abc.abstractmethod
+    def masks(self, *, key: PRNGKeyArray) -> Any:
+        """A draw of what training drops for one example."""
+
+
+class FeedForward(AbstractClassifier, Constrained):
+    """Hidden layers of one kind of unit, and linear logits on top.
+
+    Args:
+        weights: one matrix ``(n_in, n_out)`` per layer, from the inputs to the logits.
+        biases: one vector per layer.
+        activation: what hidden units do with their field: "sigmoid", "relu", "tanh".
+        dropout: part of the hidden values dropped in training.
+        input_dropout: part of the inputs dropped in training.
+        max_norm: largest Euclidean norm of the weights into a unit; 0 sets no bound.
+
+    Example:
+        >>> layers = [(jnp.ones((4, 3)), jnp.zeros(3)), (jnp.ones((3, 2)), jnp.zeros(2))]
+        >>> network = FeedForward.from_layers(layers, 5, key=jax.random.key(0), dropout=0.5)
+        >>> network.logits(jnp.ones(4)).shape
+        (5,)
+    """
+
+    weights: tuple[Float[Array, "n_in n_out"], ...] = weight()
+    biases: tuple[Float[Array, " n_out"], ...] = bias()
+    activation: Activation = eqx.field(static=True, default="sigmoid")
+    dropout: float = eqx.field(static=True, default=0.0)
+    input_dropout: float = eqx.field(static=True, default=0.0)
+    max_norm: float = eqx.field(static=True, default=0.0)
+
+    def __check_init__(self) -> None:
+        if self.activation not in get_args(Activation):
+            raise UnknownNameError("activation", self.activation, get_args(Activation))
+        for name in ("dropout", "input_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ParameterError(f"{name} must be in [0, 1), got {getattr(self, name)!r}.")
+        if not 0 <= self.max_norm < math.inf:
+            raise ParameterError(f"max_norm must be positive, or 0 for no bound, got {self.max_norm!r}.")
+
+    @classmethod
+    def from_layers(
+        cls,
+        layers: Sequence[tuple[Any, Any]],
+        n_classes: int,
+        *,
+        key: PRNGKeyArray,
+        activation: Activation = "sigmoid",
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        max_norm: float = 0.0,
+    ) -> Self:
+        """Given hidden layers ``[(weights, biases), …]`` with a small random output layer on top."""
+        weights = [jnp.asarray(w, jnp.float32) for w, _ in layers]
+        biases = [jnp.asarray(b, jnp.float32) for _, b in layers]
+        widths = [weights[0].shape[0], *(b.shape[0] for b in biases)] if layers else []
+        if not layers or [w.shape for w in weights] != list(itertools.pairwise(widths)):
+            raise ParameterError(
+                "Hidden layers must be matrices (n_in, n_out) with n_out biases, each as tall as the one before is "
+                f"wide; got weights {[w.shape for w in weights]} and biases {[b.shape for b in biases]}."
+            )
+        output = OUTPUT_SCALE * jax.random.normal(key, (widths[-1], n_classes), jnp.float32)
+        both = (*weights, output), (*biases, jnp.zeros(n_classes, jnp.float32))
+        return cls(*both, activation, float(dropout), float(input_dropout), float(max_norm))
+
+    @classmethod
+    def build(cls, blueprint: dict[str, Any]) -> Self:
+        """A network of the shape that :attr:`blueprint` says, all of it zero."""
+        facts = dict(blueprint)
+        sizes = facts.pop("sizes")
+        weights = tuple(jnp.zeros(shape, jnp.float32) for shape in itertools.pairwise(sizes))
+        return cls(weights, tuple(jnp.zeros(n, jnp.float32) for n in sizes[1:]), **facts)
+
+    @property
+    def blueprint(self) -> dict[str, Any]:
+        """Plain facts from which :meth:`build` makes a network of the same structure."""
+        return {
+            "sizes": [self.weights[0].shape[0], *(b.shape[0] for b in self.biases)],
+            "activation": self.activation,
+            "dropout": self.dropout,
+            "input_dropout": self.input_dropout,
+            "max_norm": self.max_norm,
+        }
+
+    @property
+    def x_space(self) -> tuple[Space, Space]:
+        """Inputs, and one categorical label."""
+        return Space("real", self.weights[0].shape[:1]), Space("categorical", (1, self.biases[-1].shape[0]))
+
+    @property
+    def z_space(self) -> tuple[()]:
+        """Nothing is latent."""
+        return ()
+
+    def energy(self, x: Any, z: Any = ()) -> Scalar:
+        """−log p(label | inputs)."""
+        del z
+        inputs, label = x
+        return -jnp.sum(label.reshape(-1) * jax.nn.log_softmax(self.logits(inputs)))
+
+    def logits(self, inputs: Float[Array, " n"], masks: Masks | None = None) -> Float[Array, " k"]:
+        """f(inputs); with ``masks``, values that stay are divided by the probability of staying."""
+        values, last = inputs, len(self.weights) - 1
+        for layer, (weights, biases) in enumerate(zip(self.weights, self.biases, strict=True)):
+            mask = None if masks is None else masks[layer]
+            if mask is not None:
+                values = jnp.where(mask, values / (1 - self._rate(layer)), 0.0)
+            values = values @ weights + biases
+            if layer < last:
+                values = _ACTIVATIONS[self.activation](values)
+        return values
+
+    def masks(self, *, key: PRNGKeyArray) -> Masks:
+        """Independent coins for all inputs and hidden values."""
+        keys = jax.random.split(key, len(self.weights))
+        return tuple(
+            jax.random.bernoulli(keys[layer], 1 - self._rate(layer), weights.shape[:1])
+            if self._rate(layer)
+            else None
+            for layer, weights in enumerate(self.weights)
+        )
+
+    def _rate(self, layer: int) -> float:
+        return self.dropout if layer else self.input_dropout
+
+    def project(self) -> Self:
+        """Weights into a unit that are longer than the bound, shortened to it."""
+        if not self.max_norm:
+            return self
+
+        def bounded(weights: Float[Array, "n_in n_out"]) -> Float[Array, "n_in n_out"]:
+            norms = jnp.sqrt(jnp.sum(weights**2, axis=0, keepdims=True))
+            return weights * jnp.broadcast_to(self.max_norm / jnp.maximum(norms, self.max_norm), weights.shape)
+
+        return eqx.tree_at(lambda m: m.weights, self, tuple(bounded(w) for w in self.weights))
+
+
+class LabelledRows(AbstractPrepare):
+    """Rows ``[inputs | label's number]`` → (inputs, one-hot label)."""
+
+    x_space: tuple[Space, Space] = eqx.field(static=True)
+
+    def __call__(self, rows: Any, *, key: PRNGKeyArray) -> Any:
+        """Encode a batch."""
+        del key
+        return space.encode(self.x_space, rows)
+
+
+class CrossEntropyState(eqx.Module):
+    """The key of a step's masks and noise, as the words it consists of: files hold arrays, not keys."""
+
+    words: UInt32[Array, " words"]
+    implementation: Any = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, key: PRNGKeyArray) -> Self:
+        """The state that holds a key."""
+        return cls(jax.random.key_data(key), jax.random.key_impl(key))
+
+    @property
+    def key(self) -> PRNGKeyArray:
+        """The key itself."""
+        return jax.random.wrap_key_data(self.words, impl=self.implementation)
+
+
+class CrossEntropy(AbstractObjective):
+    """mean −Σ_k t_k log p(k | inputs), with targets t = (1 − s) y + s/K and the network thinned by dropout.
+
+    The state holds the step's key, two words instead of a batch of masks; given the state, the loss is a plain
+    function of the parameters.
+
+    Args:
+        smoothing: part s of every label that is spread evenly over the classes.
+        noise: standard deviation of normal noise added to the inputs in training.
+    """
+
+    smoothing: float = eqx.field(static=True, default=0.0)
+    noise: float = eqx.field(static=True, default=0.0)
+
+    def __check_init__(self) -> None:
+        if not 0 <= self.smoothing < 1:
+            raise ParameterError(f"smoothing must be in [0, 1), got {self.smoothing!r}.")
+        if not 0 <= self.noise < math.inf:
+            raise ParameterError(f"noise must be at least 0, got {self.noise!r}.")
+
+    @property
+    def requires(self) -> tuple[Need, ...]:
+        """A classifier."""
+        return (AbstractClassifier,)
+
+    def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> CrossEntropyState:
+        """A key."""
+        del model, x
+        return CrossEntropyState.of(key)
+
+    def prepare(self, model: Any, x: Any, state: CrossEntropyState, *, key: PRNGKeyArray) -> CrossEntropyState:
+        """The step's own key: masks and noise that no other step has."""
+        del model, x, state
+        return CrossEntropyState.of(key)
+
+    def loss(self, model: Any, x: Any, weights: Any, state: CrossEntropyState) -> tuple[Scalar, Metrics]:
+        """The cross-entropy of the batch, and the part of it that the thinned network gets right."""
+        inputs, labels = x
+        keys = jax.random.split(state.key, batch_size(inputs))
+        logits = jax.vmap(lambda inputs, key: self._noisy_logits(model, inputs, key))(inputs, keys)
+        labels = labels.reshape(logits.shape).astype(logits.dtype)
+        targets = (1 - self.smoothing) * labels + self.smoothing / logits.shape[1]
+        loss = weighted_mean(-jnp.sum(targets * jax.nn.log_softmax(logits), axis=1), weights)
+        right = (jnp.argmax(logits, axis=1) == jnp.argmax(labels, axis=1)).astype(logits.dtype)
+        return loss, {"loss": loss, "accuracy": weighted_mean(right, weights)}
+
+    def _noisy_logits(self, model: Any, inputs: Float[Array, " n"], key: PRNGKeyArray) -> Float[Array, " k"]:
+        mask_key, noise_key = jax.random.split(key)
+        if self.noise:
+            inputs = inputs + self.noise * jax.random.normal(noise_key, inputs.shape, inputs.dtype)
+        return model.logits(inputs, model.masks(key=mask_key))

@@ -1,0 +1,396 @@
+"""Deep belief networks, learned layer by layer and then as a whole.
+
+An RBM is learned on the data, a second one on the hidden activities of the first, and so on; the RBMs below the
+last become directed layers, x ← h¹ ← … ← h^{L−1} – h^L. A new RBM replaces the prior that the one below has over
+its hidden units, and a better prior raises a bound on log p(x) (Hinton, Osindero and Teh, 2006). Afterwards the
+recognition weights are untied from the generative ones and all of them learn together, up and down
+(:mod:`latentia.learning.up_down`). With labels, one softmax group joins the visibles of the last RBM. The energy
+and the bounds: :mod:`latentia.models.belief_net`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from latentia import likelihood
+from latentia.core import space
+from latentia.core.errors import ParameterError
+from latentia.estimator import checks, saving, training
+from latentia.estimator.boltzmann import BOLTZMANN_CHECKS, BoltzmannEstimator
+from latentia.estimator.label_units import Labelled
+from latentia.estimator.rows import apply_rows
+from latentia.learning import objective
+from latentia.learning.contrastive import Contrastive
+from latentia.learning.fit import Result
+from latentia.learning.gradient import GradientLearner
+from latentia.learning.optimizer import Schedule
+from latentia.learning.stacking import Maker, Stage
+from latentia.learning.up_down import ContrastiveWakeSleep, UpDownState
+from latentia.likelihood.result import LogLikelihood, LogZ
+from latentia.models.belief_net import DBNModel, row_bounds
+from latentia.models.rbm import RBMModel
+from latentia.ops import random
+from latentia.units import Bernoulli
+from latentia.units import make as make_units
+
+VISIBLE = ("bernoulli", "spin", "gaussian", "categorical")
+
+
+class DBN(Labelled, BoltzmannEstimator):
+    """Deep belief network.
+
+    Args:
+        hidden: sizes of the hidden layers, from below; the last two are those of the RBM on top.
+        visible: type of the visible units: "bernoulli" ({0, 1}), "spin" ({−1, +1}), "categorical" (integers),
+            "gaussian" (real).
+        n_states: states of a categorical visible site; the largest value in the data plus one if None.
+        binarize: what to do with data in [0, 1] for Bernoulli visibles: None refuses them, "sample" throws
+            each pixel as a coin anew at every training step, "threshold" cuts at ½.
+        objective: how RBMs learn, layer by layer and on top: "pcd", "cd", "tempering", or a contrastive objective.
+        k: sampler steps per update.
+        n_chains: persistent chains; as many as the batch has rows if None.
+        n_replicas: temperatures of "tempering".
+        pretraining_epochs: passes over the data for every layer, one after another.
+        n_epochs: passes over the data, up and down through all layers; 0 leaves the layers as they are.
+        batch_size: rows per update.
+        learning_rate: step size at the start of every layer.
+        up_down_learning_rate: step size at the start of the passes up and down.
+        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
+        optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
+        momentum: decay of past gradients.
+        weight_decay: shrinkage of the weights per unit of learning rate.
+        clip: largest norm of the gradient; 0 does not clip.
+        averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
+        centring: how fast the centring offsets follow the data's means; 0 turns centring off.
+        weight_scale: standard deviation of the initial weights.
+        early_stopping: stop going up and down when held-out rows are no longer reconstructed better.
+        validation_fraction: rows held out for that.
+        patience: epochs without a better score before stopping.
+        monitor: the squared error of the reconstructions of a few training rows as a metric: "auto" or "always"
+            follow it, None does not.
+        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
+        resume: go on from the folder's checkpoints.
+        callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
+        random_state: seed.
+        verbose: 1 shows a progress bar.
+
+    Example:
+        >>> import numpy as np
+        >>> from latentia.models.dbn import DBN
+        >>> X = np.random.default_rng(0).integers(0, 2, (64, 6))
+        >>> dbn = DBN(hidden=(4, 3), pretraining_epochs=2, n_epochs=1, batch_size=16, random_state=0)
+        >>> dbn.fit(X, X[:, 0]).predict(X).shape, dbn.transform(X, layer=2).shape
+        ((64,), (64, 3))
+
+    References:
+        Hinton, Osindero and Teh (2006); Burda, Grosse and Salakhutdinov (2016) for the bound.
+    """
+
+    family = "dbn"
+    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
+        **BOLTZMANN_CHECKS,
+        "hidden": checks.sizes(1),
+        "visible": checks.one_of(*VISIBLE),
+        "pretraining_epochs": checks.integer(1),
+        "n_epochs": checks.integer(0),
+        "up_down_learning_rate": checks.number(0, open_low=True),
+    }
+
+    def __init__(
+        self,
+        hidden: Sequence[int] = (500, 500, 2000),
+        *,
+        visible: str = "bernoulli",
+        n_states: int | None = None,
+        binarize: str | None = None,
+        objective: Any = "pcd",
+        k: int = 1,
+        n_chains: int | None = None,
+        n_replicas: int = 10,
+        pretraining_epochs: int = 20,
+        n_epochs: int = 10,
+        batch_size: int = 100,
+        learning_rate: float = 0.1,
+        up_down_learning_rate: float = 0.01,
+        schedule: Schedule = "linear",
+        optimizer: Any = "sgd",
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        clip: float = 0.0,
+        averaging: float = 0.0,
+        centring: float = 0.01,
+        weight_scale: float = 0.01,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 5,
+        monitor: str | None = "auto",
+        run_dir: Any = None,
+        resume: bool = False,
+        callbacks: Any = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.hidden = hidden
+        self.visible = visible
+        self.n_states = n_states
+        self.binarize = binarize
+        self.objective = objective
+        self.k = k
+        self.n_chains = n_chains
+        self.n_replicas = n_replicas
+        self.pretraining_epochs = pretraining_epochs
+        self.n_epochs = n_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.up_down_learning_rate = up_down_learning_rate
+        self.schedule = schedule
+        self.optimizer = optimizer
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.clip = clip
+        self.averaging = averaging
+        self.centring = centring
+        self.weight_scale = weight_scale
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.monitor = monitor
+        self.run_dir = run_dir
+        self.resume = resume
+        self.callbacks = callbacks
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # -- learning ------------------------------------------------------------------------------------------
+
+    def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> DBNModel:
+        """Small random weights between neighbouring layers; labels, if any, next to the last layer but one."""
+        visible = make_units(self.visible, blueprint["n_features"], blueprint.get("n_states"))
+        layers = [visible, *(Bernoulli.make(int(n)) for n in self.hidden)]
+        n_labels = len(blueprint["classes"]) if "classes" in blueprint else None
+        return DBNModel.make(layers, key=random.key(seed), n_labels=n_labels, weight_scale=self.weight_scale)
+
+    def _pretrain(
+        self, model: DBNModel, rows: np.ndarray, seed: int, plan: training.Plan, weights: Any
+    ) -> DBNModel:
+        makers = [self._stage(model, index) for index in range(len(self.hidden))]
+        stages = training.run_stack(self, rows, makers, plan, seed, weights)
+        self.pretraining_history_ = [stage.history for stage in stages]
+        return DBNModel.from_stack([stage.model for stage in stages])
+
+    def _stage(self, model: DBNModel, index: int) -> Maker:
+        """The RBM between layers ``index`` and ``index + 1``; the last one sees the labels too."""
+        depth, hidden = len(self.hidden), model.layers[index + 1]
+        below = model.top.visible if index == depth - 1 else model.layers[index]
+        n_data = space.leaves(below.space)[0].n_columns
+
+        def make(rows: np.ndarray, key: PRNGKeyArray) -> Stage:
+            # Hidden activities are probabilities: they are thrown anew at every step, like grey values.
+            prepare = training.Encode(below.space, sample=index > 0 or self.binarize == "sample")
+            plan = self._stage_plan(rows.shape[0], self.pretraining_epochs)
+            learner = GradientLearner(self._contrastive(), self._optimizer(plan), self.averaging, self.centring)
+            make_key, prepare_key = jax.random.split(key)
+            rbm = RBMModel.make(below, hidden, key=make_key, weight_scale=self.weight_scale)
+            rbm = _started(rbm, prepare(jnp.asarray(training.some_rows(rows, 0)), key=prepare_key), key)
+
+            def encode(rbm: RBMModel, rows: np.ndarray) -> np.ndarray:
+                codes = _codes(rbm, space.encode(rbm.x_space, jnp.asarray(rows)))
+                return np.column_stack([codes, rows[:, n_data:]])  # labels wait for the last stage
+
+            name = f"layer {index + 1} of {depth}"
+            return Stage(name, rbm, learner, prepare, plan.n_steps, plan.batch_size, plan.chunk, encode)
+
+        return make
+
+    def _contrastive(self) -> Contrastive:
+        found = objective(self.objective, **self._objective_numbers())
+        if not isinstance(found, Contrastive):
+            raise ParameterError(
+                f"objective must be a contrastive one ('pcd', 'cd', 'tempering'), whose chains begin the way down; "
+                f"got {type(found).__name__}."
+            )
+        return found
+
+    def _learner(self, plan: training.Plan) -> GradientLearner:
+        optimizer = self._optimizer(plan)
+        rate = jnp.asarray(self.up_down_learning_rate, optimizer.learning_rate.dtype)
+        optimizer = eqx.tree_at(lambda o: o.learning_rate, optimizer, rate)
+        return GradientLearner(ContrastiveWakeSleep(self._contrastive()), optimizer, self.averaging, self.centring)
+
+    def _train(
+        self, model: DBNModel, rows: np.ndarray, seed: int, plan: training.Plan, weights: Any, state: Any
+    ) -> None:
+        if plan.n_steps:
+            super()._train(model, rows, seed, plan, weights, state)
+            return
+        self._keep(Result(model, None, [], 0.0, 0.0, 0, 0, False))  # layer by layer was all that was asked for
+        if plan.run_dir is not None:
+            saving.save(self, Path(plan.run_dir) / "model.safetensors")
+
+    def validation_scorer(self, rows: np.ndarray) -> Callable[[Any], float]:
+        """The negative squared error of reconstructions from the means of the layers."""
+        rows = self._rows(rows[:, : self.n_features_in_], purpose="scoring")
+
+        def score(model: DBNModel) -> float:
+            x = space.encode_seen(model.x_space, rows)
+            return -float(np.mean((apply_rows(_reconstruct, model, x) - jax.tree.leaves(x)[0]) ** 2))
+
+        return score
+
+    # -- use -----------------------------------------------------------------------------------------------
+
+    def transform(self, X: Any, layer: int | None = None) -> np.ndarray:
+        """Means of the hidden layers on the way up: of all of them side by side, or of one (1 is the lowest)."""
+        if layer is not None and (not isinstance(layer, int | np.integer) or not 1 <= layer <= len(self.hidden)):
+            raise ParameterError(f"layer must be an integer from 1 to {len(self.hidden)}, got {layer!r}.")
+        visibles = self._visibles(X, purpose="coding")
+        means = apply_rows(DBNModel.means, self.model_, visibles)
+        return np.concatenate(means, axis=1) if layer is None else means[layer - 1]
+
+    @available_if(lambda self: self.has_labels)
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable label."""
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+    @available_if(lambda self: self.has_labels)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """p(y | ĥ) for every class, ĥ the means on the way up: exact, with the last layer summed out."""
+        return self._label_probabilities(X)
+
+    def _label_probabilities(self, X: Any) -> np.ndarray:
+        visibles = self._visibles(X, purpose="coding")
+        energies = apply_rows(DBNModel.label_energies, self.model_, visibles).astype(np.float64)
+        p = np.exp(energies.min(axis=1, keepdims=True) - energies)
+        return p / p.sum(axis=1, keepdims=True)
+
+    def _feed_forward(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The way up as a network of sigmoids; labels, where there are any, stand at their offsets."""
+        model, n = self.model_, self.model_.layers[-2].n_statistics
+        layers = [(d.weights.T, d.units.bias - d.weights @ d.offset) for d in model.recognition]
+        weights, offset = model.top.weights[:n], model.top.visible_offset[:n]
+        layers.append((weights, model.top.hidden.bias - offset @ weights))
+        return [(np.asarray(w), np.asarray(b)) for w, b in layers]
+
+    def _network_inputs(self, X: Any) -> np.ndarray:
+        return apply_rows(_inputs, self.model_, self._visibles(X, purpose="coding"))
+
+    def sample(
+        self,
+        n_samples: int = 1,
+        *,
+        n_steps: int = 1000,
+        label: Any = None,
+        mean: bool = False,
+        random_state: Any = None,
+    ) -> np.ndarray:
+        """Draw from the model: Gibbs sweeps in the top RBM, then one pass down.
+
+        Args:
+            n_samples: how many.
+            n_steps: Gibbs sweeps from a start without couplings.
+            label: draw from p(x | y = label); any label if None.
+            mean: return E[x | h¹] instead of x in the end (smoother pictures).
+            random_state: seed; the estimator's own by default.
+        """
+        check_is_fitted(self, "model_")
+        checks.integer(1)("n_samples", n_samples)
+        checks.integer(1)("n_steps", n_steps)
+        seed = self.random_state if random_state is None else random_state
+        keys = jax.random.split(random.key(int(check_random_state(seed).randint(2**31 - 1))), n_samples)
+        one_hot = None
+        if label is not None:
+            one_hot = jax.nn.one_hot(jnp.asarray([self.label_code(label)]), len(self.classes_))
+        x, means = _dreams(self.model_, one_hot, n_steps, keys)
+        own = space.leaves(self.model_.x_space)[0]
+        return np.asarray(own.flatten(means) if mean else own.decode(x))
+
+    # -- likelihood ----------------------------------------------------------------------------------------
+
+    def log_z(self, **options: Any) -> LogZ:
+        """log Z of the top RBM, which is that of the network, with both sides; remembered."""
+        check_is_fitted(self, "model_")
+        if options or "_log_z" not in self.__dict__:
+            options = {"key": random.key(0), "start": self._chains(), **options}
+            self._log_z = likelihood.log_z(self.model_.top, **options)
+        return self._log_z
+
+    def _chains(self) -> Any:
+        state = getattr(self.__dict__.get("_state"), "objective", None)
+        if isinstance(state, UpDownState):
+            return jax.vmap(state.top.sampler.visible)(state.top.chains)
+        return None
+
+    def score_samples(self, X: Any, n_samples: int = 100) -> np.ndarray:
+        """A lower bound on log p(x) of every row, in nats, importance-weighted over ``n_samples`` paths."""
+        bounds, _ = self._bounds(X, n_samples)
+        return bounds - self.log_z().estimate
+
+    def log_likelihood(self, X: Any, *, n_samples: int = 100, **options: Any) -> LogLikelihood:
+        """A lower bound on the mean of log p(x), in nats.
+
+        The importance-weighted bound over ``n_samples`` paths, less log Z of the top RBM. ``lower`` and ``upper``
+        hold what is known of log Z from both sides; the likelihood itself may lie above all of them. Options go to
+        :func:`latentia.likelihood.log_z` (``method``, ``n_temperatures``, ``n_chains`` …).
+        """
+        bounds, noise = self._bounds(X, n_samples)
+        normaliser = self.log_z(**options)
+        mean = float(np.mean(bounds))
+        stderr = float(np.hypot(normaliser.stderr, np.sqrt(np.sum(noise)) / noise.size))
+        details = {
+            **normaliser.details,
+            "mean_bound": mean,
+            "n_examples": bounds.size,
+            "log_z": normaliser.estimate,
+            "log_z_lower": normaliser.lower,
+            "log_z_upper": normaliser.upper,
+        }
+        method = f"lower bound from {n_samples} paths; {normaliser.method}"
+        ends = (mean - normaliser.upper, mean - normaliser.lower, mean - normaliser.estimate)
+        return LogLikelihood(*ends, stderr, method, details)
+
+    def _bounds(self, X: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+        checks.integer(2)("n_samples", n_samples)  # one would not tell how noisy it is
+        return row_bounds(self.model_, self._visibles(X, purpose="scoring"), key=random.key(0), n_samples=n_samples)
+
+
+@eqx.filter_jit
+def _started(rbm: RBMModel, x: Any, key: PRNGKeyArray) -> RBMModel:
+    return rbm.initialise(x, key=key)
+
+
+@eqx.filter_jit
+def _codes(rbm: RBMModel, x: Any) -> Any:
+    return jax.vmap(lambda x: rbm.posterior(x).mean())(x)
+
+
+def _inputs(model: DBNModel, x: Any) -> Any:
+    return model.layers[0].statistic(jax.tree.leaves(x)[0])
+
+
+def _reconstruct(model: DBNModel, x: Any) -> Any:
+    return jax.tree.leaves(model.decode(model.means(x)))[0]
+
+
+@eqx.filter_jit
+def _dreams(model: DBNModel, label: Any, n_steps: int, keys: PRNGKeyArray) -> tuple[Any, Any]:
+    """(x, E[x | h¹]) of independent chains."""
+
+    def one(key: PRNGKeyArray) -> tuple[Any, Any]:
+        start_key, run_key = jax.random.split(key)
+        units = model.layers[-2]
+        start = units.sample(jnp.zeros(units.n_statistics), key=start_key)  # spread out, not all at one point
+        x, z = model.dream(start, key=run_key, n_steps=n_steps, label=label)
+        return jax.tree.leaves(x)[0], jax.tree.leaves(model.decode(z))[0]
+
+    return jax.vmap(one)(keys)
