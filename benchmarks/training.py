@@ -20,7 +20,7 @@ from latentia.units import make
 
 
 class Training:
-    """A PCD run of an RBM that can be advanced chunk by chunk."""
+    """A PCD run that can be advanced chunk by chunk."""
 
     def __init__(
         self,
@@ -32,13 +32,23 @@ class Training:
         chunk: int,
         centring: float = 0.01,
     ):
+        model = RBMModel.make(make("bernoulli", n_visible), make("bernoulli", n_hidden), key=random.key(0))
+        self._begin(model, objective("pcd", k=k, n_chains=n_chains), n_visible, batch, chunk, centring)
+
+    @classmethod
+    def of(cls, model: Any, surrogate: Any, n_visible: int, batch: int, chunk: int) -> Training:
+        """A run of any model with binary visibles."""
+        run = cls.__new__(cls)
+        run._begin(model, surrogate, n_visible, batch, chunk, 0.01)
+        return run
+
+    def _begin(self, model: Any, surrogate: Any, n_visible: int, batch: int, chunk: int, centring: float) -> None:
         rng = np.random.default_rng(0)
         X = (rng.random((10_000, n_visible)) < 0.2).astype(np.float32)
         key = random.key(0)
-        model = RBMModel.make(make("bernoulli", n_visible), make("bernoulli", n_hidden), key=key)
-        model = model.initialise(X, key=key)
+        model = model.initialise(jax.numpy.asarray(X), key=key)
         optimizer = Optimizer.make(learning_rate=0.01, n_steps=1_000_000)
-        self.learner = GradientLearner(objective("pcd", k=k, n_chains=n_chains), optimizer, centring=centring)
+        self.learner = GradientLearner(surrogate, optimizer, centring=centring)
         self.mesh = data_mesh(jax.devices()[:1], batch)
         self.prepare = Encode(model.x_space)
         self.batches = Batches(X, None, RowOrder(len(X), batch, 0), self.mesh)

@@ -119,6 +119,8 @@ def _command(entry: Family, estimator: type) -> list[str]:
     data = "bars" if entry.tiny_data == "binary" else "patches --data-option patch_size=8"
     taken = [name for name in inspect.signature(estimator).parameters if name not in MANAGED + OBJECTS]
     size = f" --n-components {entry.tiny['n_components']}" if "n_components" in entry.tiny else ""
+    if "hidden" in entry.tiny:
+        size = f" --hidden {','.join(map(str, entry.tiny['hidden']))}" + ("," if len(entry.tiny["hidden"]) == 1 else "")
     options = ", ".join(f"`--{name.replace('_', '-')}`" for name in taken)
     return [
         "```bash",

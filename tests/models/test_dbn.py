@@ -35,7 +35,7 @@ from latentia.core.errors import ParameterError
 from latentia.core.space import Space, enumerate_states
 from latentia.likelihood import enumeration
 from latentia.likelihood.precision import double
-from latentia.models.belief_net import DBNModel, with_label
+from latentia.models.belief_net import DBNModel, switches, with_label
 from latentia.models.rbm import RBMModel
 from latentia.units.gaussian import MIN_SIGMA
 from latentia.units.joined import Joined
@@ -455,13 +455,14 @@ def exact_joint(model):
 def test_dreams_that_start_at_the_model_stay_there(sizes, n_labels):
     """Layers of one size: a key used twice would tie them together."""
     model = network(sizes, n_labels=n_labels, seed=13)
+    model = eqx.tree_at(lambda m: m.top.weights, model, 3 * model.top.weights)  # so that a wrong label shows
     points, p = exact_joint(model)
     x, z = points
     path = (x if n_labels is None else x[0], *z[:-1])
     start = jnp.asarray(path[-1][np.random.default_rng(0).choice(len(p), N_DRAWS, p=p)])
 
     def one(h, key):
-        return model.dream(h, key=key, n_steps=2)
+        return model.dream(h, key=key, n_steps=1 if n_labels else 2)
 
     found = eqx.filter_jit(jax.vmap(one))(start, jax.random.split(jax.random.key(0), N_DRAWS))
     assert chi_square(counts_of(points, found), p) > 1e-5
@@ -487,16 +488,21 @@ def test_dreams_of_a_label_stay_at_the_label(sizes):
     assert chi_square(counts_of(points, found), p) > 1e-5
 
 
-def test_many_sweeps_forget_the_start():
-    model = network((2, 2, 2), seed=15)
+@pytest.mark.parametrize("n_labels", [None, 2])
+def test_many_sweeps_forget_the_start(n_labels):
+    model = network((2, 2, 2), n_labels=n_labels, seed=15)
     points, p = exact_joint(model)
+    label = None
+    if n_labels:
+        label = jnp.array([[0.0, 1.0]])
+        p = p * points[0][1][:, 0, 1]
 
-    def one(m, key):
-        return m.dream(jnp.ones(2), key=key, n_steps=60)
+    def dreams(n_steps):
+        one = lambda m, key: m.dream(jnp.ones(2), key=key, n_steps=n_steps, label=label)  # noqa: E731
+        return counts_of(points, draws(model, one, N_DRAWS, jax.random.key(2)))
 
-    assert chi_square(counts_of(points, draws(model, one, N_DRAWS, jax.random.key(2))), p) > 1e-5
-    short = draws(model, lambda m, key: m.dream(jnp.ones(2), key=key, n_steps=1), N_DRAWS, jax.random.key(2))
-    assert chi_square(counts_of(points, short), p) < 1e-5
+    assert chi_square(dreams(60), p / p.sum()) > 1e-5
+    assert chi_square(dreams(1), p / p.sum()) < 1e-5
 
 
 def test_generation_with_real_visibles():
@@ -527,6 +533,30 @@ def test_decoding_gives_the_means_of_data_and_label(sizes):
         close(mean, same @ x / same.sum(), tolerance=1e-12)
         same = p * np.all(z[-1] == value[-1], axis=1)  # y given h^L
         close(label_mean[0], same @ label[:, 0] / same.sum(), tolerance=1e-12)
+
+
+@pytest.mark.parametrize("n_labels", [None, 2])
+def test_switches_follow_a_unit_down(n_labels):
+    model = network((3, 2, 3, 2), n_labels=n_labels, seed=21)
+    weights, lam = arrays(model.top.weights, model.top.hidden_offset)
+    visible = model.top.visible if n_labels is None else model.top.visible.parts[0]
+    (bias,) = arrays(visible.bias)
+    first, second = arrays(model.generative[0].offset, model.generative[1].offset)
+    for found, value in zip(switches(model), (1.0, 0.0), strict=True):
+        assert found.shape == (2 + 3 + 2, 2 + 3 + 2)
+        lowest = first.copy()
+        lowest[1] = value
+        close(found[1], np.concatenate([lowest, second, lam]), tolerance=1e-12)
+        middle = second.copy()
+        middle[2] = value
+        close(found[4], np.concatenate([numpy_directed(model.generative[1], middle), middle, lam]), tolerance=1e-12)
+        highest = lam.copy()
+        highest[0] = value
+        middle = expit(weights[:3] @ (highest - lam) + bias)
+        lowest = numpy_directed(model.generative[1], middle)
+        close(found[5], np.concatenate([lowest, middle, highest]), tolerance=1e-12)
+    one_layer = switches(network((3, 2)))[0]
+    close(np.diag(one_layer), np.ones(2))
 
 
 # -- offsets and scales ---------------------------------------------------------------------------------

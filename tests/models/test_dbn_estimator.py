@@ -112,6 +112,7 @@ def test_labels_are_learned_and_sampled(data, labelled):
 
 def test_without_labels_nothing_is_predicted(data, plain):
     assert not hasattr(plain, "predict")
+    assert not hasattr(DBN(**{**SMALL, "n_epochs": 0}).fit(*data).fit(data[0]), "predict")  # labels are forgotten
     assert not hasattr(DBN(), "predict_proba")
     with pytest.raises(DataError, match="no label units"):
         plain.sample(1, label="left")
@@ -153,6 +154,15 @@ def test_the_way_up_is_a_network_of_sigmoids(data, visible):
         at_offset = dbn.model_.top.visible_offset[5:][None, :]
         x = jnp.asarray(X[0], jnp.float32)
         np.testing.assert_allclose(found[1][0], dbn.model_.means((x, at_offset))[1], rtol=1e-4)
+
+
+def test_fine_tuning_starts_from_the_way_up(data):
+    X, y = data
+    dbn = DBN(**SMALL).fit(X).finetune(X, y, batch_size=20, dropout=0.0, input_dropout=0.0, learning_rate=0.02)
+    assert dbn.accuracy(X, y) > 0.95
+    assert dbn.classifier_.weights[0].shape == (7, 5)
+    on, off = dbn.latent_switches()
+    assert dbn.inverse_transform(on).shape == dbn.inverse_transform(off).shape == (9, 7)
 
 
 def test_samples_follow_the_exact_marginals(labelled):

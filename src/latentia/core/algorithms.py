@@ -136,7 +136,9 @@ def require(algorithm: AbstractAlgorithm, model: AbstractModel, *, fitting: Iter
     lacking = missing(algorithm, model)
     if not lacking:
         return
-    needs = " and ".join(" or ".join(f"{c.__name__} ({', '.join(_methods(c))})" for c in _either(n)) for n in lacking)
+    needs = " and ".join(
+        " or ".join(f"{c.__name__} ({', '.join(_methods(c))})" for c in _either(n)) for n in lacking
+    )
     fits = list(fitting)
     hint = f" Objectives that fit: {', '.join(fits)}." if fits else ""
     raise CapabilityError(

@@ -42,8 +42,8 @@ def load_wiki() -> Dataset:
         y_test=y_test,
         domain="unit",
         description=(
-            f"Wikipedia featured articles (Rasiwasia et al., 2010), {len(train)} + {len(test)} pairs in the published "
-            "split: histogram of 128 visual words, then proportions of 10 topics."
+            f"Wikipedia featured articles (Rasiwasia et al., 2010), {len(train)} + {len(test)} pairs in the "
+            "published split: histogram of 128 visual words, then proportions of 10 topics."
         ),
     )
 

@@ -117,8 +117,9 @@ def _unreachable(source: Source, tried: list[str]) -> str:
         folder = f"{ENVIRONMENT}={root} is not a folder"
     else:
         folder = f"{root} (from {ENVIRONMENT}) does not hold all of its files"
+    attempts = "; ".join(tried) or "nothing, it is served as an archive only"
     return (
         f"The data set {source.dataset!r} is not at hand: {folder}, and the download failed. "
-        f"Tried: {'; '.join(tried) or 'nothing, it is served as an archive only'}. Connect to the network, or set {ENVIRONMENT} to a folder laid out as "
+        f"Tried: {attempts}. Connect to the network, or set {ENVIRONMENT} to a folder laid out as "
         f"{source.layout}. These work offline: {', '.join(bundled_names())}."
     )

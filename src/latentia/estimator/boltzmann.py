@@ -24,7 +24,8 @@ BOLTZMANN_CHECKS: dict[str, checks.Check] = {
 }
 
 _FIX = {
-    "bernoulli": "For grey values in [0, 1] pass binarize='sample' or 'threshold'; else use real units (GaussianRBM, or visible='gaussian').",
+    "bernoulli": "For grey values in [0, 1] pass binarize='sample' or 'threshold'; else use real units "
+    "(GaussianRBM, or visible='gaussian').",
     "spin": "Map 0/1 to -1/+1 with 2 * X - 1.",
     "categorical": "Pass n_states=…, and encode the data as integers from 0.",
     "rectified": "Use visible='gaussian' for data with negative values.",

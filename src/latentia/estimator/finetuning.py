@@ -97,7 +97,7 @@ class _OnceLabelled:
 
     def __init__(self, function: Callable[..., Any]):
         self.function = function
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(cast(Any, self), function)
 
     def __get__(self, estimator: Any, owner: Any = None) -> Any:
         if estimator is None:
@@ -162,7 +162,7 @@ class Finetunes(abc.ABC):
         y: Any,
         *,
         sample_weight: Any = None,
-        n_epochs: int = 30,
+        n_epochs: int = 50,
         batch_size: int = 100,
         learning_rate: float = 0.003,
         schedule: Schedule = "linear",
@@ -188,8 +188,11 @@ class Finetunes(abc.ABC):
         model stays as it is; ``classifier_`` holds the network, ``classes_`` the labels and ``finetune_history_``
         the metrics.
 
-        The defaults suit a few minutes on a laptop. For the last tenths of a percent on a GPU, many epochs with a
-        bound on the weights: ``finetune(X, y, n_epochs=500, max_norm=4.0, averaging=0.999)``.
+        The defaults suit tens of thousands of rows on a laptop; fewer rows want more epochs, since steps count. A
+        long recipe for a GPU, after Srivastava et al. (2014), for the last tenths of a percent::
+
+            finetune(X, y, n_epochs=500, optimizer="sgd", learning_rate=0.1, momentum=0.95, max_norm=4.0,
+                     averaging=0.999)
 
         Args:
             X: data, ``(n, n_features)``, as for ``fit``.
@@ -197,14 +200,14 @@ class Finetunes(abc.ABC):
             sample_weight: one non-negative weight per row.
             n_epochs: passes over the data.
             batch_size: rows per update.
-            learning_rate: step size at the start (about 0.1 for "sgd" with a momentum of 0.95).
+            learning_rate: step size at the start; the default is one for "adam".
             schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
             optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
             momentum: decay of past gradients; 0 means the optimiser's usual value.
             dropout: part of the hidden values dropped at every step.
             input_dropout: part of the inputs dropped at every step.
             max_norm: largest norm of the weights into a unit; 0 sets no bound. A bound below the norms of the
-                generative weights undoes part of what they know.
+                generative weights takes away part of what they know.
             weight_decay: shrinkage of the weights per unit of learning rate.
             averaging: decay of a running average of the parameters that becomes the classifier; 0 for none.
             label_smoothing: part of every label that is spread evenly over the classes.

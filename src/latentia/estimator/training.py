@@ -149,9 +149,7 @@ def run(
         callbacks=plan.callbacks,
         display=display(estimator.verbose, type(estimator).__name__),
     )
-    result = loop.fit(
-        model, rows, learner, prepare, settings, key=random.key(seed), weights=weights, state=state
-    )
+    result = loop.fit(model, rows, learner, prepare, settings, key=random.key(seed), weights=weights, state=state)
     if folder is not None:
         finished = estimator.adopt(
             result.model, estimator.blueprint_, list(getattr(estimator, "feature_names_in_", [])) or None

@@ -42,8 +42,8 @@ class Optimizer(eqx.Module):
         learning_rate: step size at the start.
         n_steps: length of the run, for the schedule.
         momentum: decay of past gradients (β₁ for Adam; 0 means that optimiser's usual value).
-        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (rises over the first twentieth of the
-            steps, then falls linearly: for rates that would upset a fresh model).
+        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (rises over the first twentieth of
+            the steps, then falls linearly: for rates that would upset a fresh model).
         weight_decay: part of each *weight* (not bias, not scale) taken off per unit of rate.
         clip: largest global norm of the gradient; 0 does not clip.
     """

@@ -325,6 +325,32 @@ def with_label(units: AbstractUnits, n_labels: int) -> Joined:
     return Joined((units, Categorical.make(1, n_labels)))
 
 
+def switches(model: DBNModel) -> tuple[np.ndarray, np.ndarray]:
+    """(codes with one binary hidden unit on, codes with it off), a row for every unit of every hidden layer.
+
+    The layers below a unit's own take the means that it causes, layer by layer; those above stay at their offsets.
+    """
+    levels = range(len(model.z_space))
+    on, off = (np.concatenate([_switched(model, level, value) for level in levels]) for value in (1.0, 0.0))
+    return on, off
+
+
+@eqx.filter_jit
+def _switched(model: DBNModel, level: int, value: float) -> Array:
+    offsets = [*(layer.offset for layer in model.generative), model.top.hidden_offset]
+
+    def one(unit: Array) -> Array:
+        means = [*offsets[:level], offsets[level].at[unit].set(value), *offsets[level + 1 :]]
+        for below in reversed(range(level)):
+            if below == len(model.generative) - 1:
+                means[below] = model._parts(model.top.decode(means[-1]))[0]
+            else:
+                means[below] = model.generative[below + 1].given(means[below + 1]).mean()
+        return jnp.concatenate(means)
+
+    return jax.vmap(one)(jnp.arange(offsets[level].shape[0]))
+
+
 def row_bounds(model: DBNModel, x: Any, *, key: PRNGKeyArray, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
     """(importance-weighted bounds on log p(x) + log Z, their sampling variances) of a batch, in float64."""
     n, found = batch_size(x), []

@@ -263,8 +263,10 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
         rows = np.column_stack([rows, np.full(len(rows), float(code))])
         if mask is None:
             return rows, None
-        mask = np.broadcast_to(np.asarray(mask), (len(rows), self.n_features_in_))
-        return rows, np.column_stack([mask, np.ones(len(rows), bool)])
+        shape = (len(rows), self.n_features_in_)
+        if np.shape(mask) not in (shape, shape[1:]):
+            raise DataError(f"mask must have shape {shape} or {shape[1:]}, got {np.shape(mask)}.")
+        return rows, np.column_stack([np.broadcast_to(mask, shape), np.ones(len(rows), bool)])
 
     def _label_probabilities(self, X: Any) -> np.ndarray:
         """p(y | x) from the variational energy of x with every label in turn."""

@@ -20,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 from sklearn.utils import check_random_state
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from latentia import likelihood
@@ -28,6 +27,7 @@ from latentia.core import space
 from latentia.core.errors import ParameterError
 from latentia.estimator import checks, saving, training
 from latentia.estimator.boltzmann import BOLTZMANN_CHECKS, BoltzmannEstimator
+from latentia.estimator.finetuning import Finetunes
 from latentia.estimator.label_units import Labelled
 from latentia.estimator.rows import apply_rows
 from latentia.learning import objective
@@ -38,7 +38,7 @@ from latentia.learning.optimizer import Schedule
 from latentia.learning.stacking import Maker, Stage
 from latentia.learning.up_down import ContrastiveWakeSleep, UpDownState
 from latentia.likelihood.result import LogLikelihood, LogZ
-from latentia.models.belief_net import DBNModel, row_bounds
+from latentia.models.belief_net import DBNModel, row_bounds, switches
 from latentia.models.rbm import RBMModel
 from latentia.ops import random
 from latentia.units import Bernoulli
@@ -47,7 +47,7 @@ from latentia.units import make as make_units
 VISIBLE = ("bernoulli", "spin", "gaussian", "categorical")
 
 
-class DBN(Labelled, BoltzmannEstimator):
+class DBN(Labelled, Finetunes, BoltzmannEstimator):
     """Deep belief network.
 
     Args:
@@ -234,6 +234,8 @@ class DBN(Labelled, BoltzmannEstimator):
         if plan.n_steps:
             super()._train(model, rows, seed, plan, weights, state)
             return
+        self._forget_classifier()
+        vars(self).pop("_log_z", None)
         self._keep(Result(model, None, [], 0.0, 0.0, 0, 0, False))  # layer by layer was all that was asked for
         if plan.run_dir is not None:
             saving.save(self, Path(plan.run_dir) / "model.safetensors")
@@ -258,24 +260,19 @@ class DBN(Labelled, BoltzmannEstimator):
         means = apply_rows(DBNModel.means, self.model_, visibles)
         return np.concatenate(means, axis=1) if layer is None else means[layer - 1]
 
-    @available_if(lambda self: self.has_labels)
-    def predict(self, X: Any) -> np.ndarray:
-        """The most probable label."""
-        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
-
-    @available_if(lambda self: self.has_labels)
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """p(y | ĥ) for every class, ĥ the means on the way up: exact, with the last layer summed out."""
-        return self._label_probabilities(X)
+    def latent_switches(self) -> tuple[np.ndarray, np.ndarray]:
+        """Codes with one unit on and off; the layers below it follow it down, those above stay at their means."""
+        return switches(self.model_)
 
     def _label_probabilities(self, X: Any) -> np.ndarray:
+        """p(y | ĥ), ĥ the means on the way up: a softmax over the top RBM's exact free energies of all labels."""
         visibles = self._visibles(X, purpose="coding")
         energies = apply_rows(DBNModel.label_energies, self.model_, visibles).astype(np.float64)
         p = np.exp(energies.min(axis=1, keepdims=True) - energies)
         return p / p.sum(axis=1, keepdims=True)
 
     def _feed_forward(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The way up as a network of sigmoids; labels, where there are any, stand at their offsets."""
+        """The way up; labels, where there are any, stand at their offsets."""
         model, n = self.model_, self.model_.layers[-2].n_statistics
         layers = [(d.weights.T, d.units.bias - d.weights @ d.offset) for d in model.recognition]
         weights, offset = model.top.weights[:n], model.top.visible_offset[:n]

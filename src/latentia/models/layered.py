@@ -87,6 +87,8 @@ class LayeredModel(
     offsets: tuple[Float[Array, " n"], ...] = buffer()
     constant: Float[Array, ""] = buffer()
     edges: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    #: The hidden layers from the nearest to the farthest from what was clamped; empty: as they are numbered.
+    order: tuple[int, ...] = eqx.field(static=True, default=())
 
     @classmethod
     def make(
@@ -191,7 +193,9 @@ class LayeredModel(
 
     def latent_free_energy(self, z: Any) -> Scalar:
         """The visible layers summed out."""
-        return self._summed([*(v.mean(jnp.zeros(v.n_statistics)) for v in self.visible), *z], range(len(self.visible)))
+        return self._summed(
+            [*(v.mean(jnp.zeros(v.n_statistics)) for v in self.visible), *z], range(len(self.visible))
+        )
 
     def visible_free_energy(self, x: Any) -> Scalar:
         """The hidden layers summed out; only where no edge joins two of them."""
@@ -239,16 +243,26 @@ class LayeredModel(
         kept = [(e, w) for e, w in zip(self.edges, self.weights, strict=True) if set(e) <= set(free)]
         edges = tuple((free.index(i), free.index(j)) for (i, j), _ in kept)
         offsets = tuple(self.offsets[l] for l in free)
-        return type(self)((), tuple(layers), tuple(w for _, w in kept), offsets, constant, edges)
+        distance = self._distances([l for l, part in enumerate(parts) if part is not None])
+        order = tuple(sorted(range(len(free)), key=lambda i: (distance[free[i]], i)))
+        return type(self)((), tuple(layers), tuple(w for _, w in kept), offsets, constant, edges, order)
+
+    def _distances(self, start: Sequence[int]) -> list[int]:
+        """How many edges every layer is away from the nearest of some layers."""
+        distance = [0 if l in start else len(self.layers) for l in range(len(self.layers))]
+        for _ in self.layers:
+            for i, j in self.edges:
+                distance[i], distance[j] = min(distance[i], distance[j] + 1), min(distance[j], distance[i] + 1)
+        return distance
 
     def guess(self) -> LayeredPosterior:
-        """From below: layers not reached yet stand at their offsets, where they exert no field."""
+        """From what was clamped outwards: layers not reached yet stand at their offsets, where they exert no field."""
         centred: list[Any] = [None] * len(self.hidden)
-        posteriors = []
-        for l, layer in enumerate(self.hidden):
-            field = self._field(l, centred)
+        posteriors: list[Any] = [None] * len(self.hidden)
+        for l in self.order or range(len(self.hidden)):
+            layer, field = self.hidden[l], self._field(l, centred)
             centred[l] = layer.mean_statistic(field) - self.offsets[l]
-            posteriors.append(Factorial(layer, field))
+            posteriors[l] = Factorial(layer, field)
         return LayeredPosterior(tuple(posteriors))
 
     def refine(self, q: LayeredPosterior) -> LayeredPosterior:

@@ -5,29 +5,29 @@ to one joint layer j, so that E is a sum of one deep Boltzmann machine per pathw
 
     E = Σ_m [E_m(x_m) + Σ_l couplings along pathway m + coupling(h_m^top, j)] − cᵀj.
 
-A modality that is missing is one more layer without data: mean field infers it, clamped Gibbs sampling generates it,
-and the joint code given one modality is comparable with the joint code given another. Reference: Srivastava and
+A modality that is missing is one more layer without data: mean field infers it, clamped Gibbs sampling generates
+it, and the joint code given one modality is comparable with the joint code given another. Reference: Srivastava and
 Salakhutdinov (2012, 2014). The energy and all that follows from it: :mod:`latentia.models.layered`.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from latentia.core import space
 from latentia.core.errors import DataError, ParameterError
-from latentia.estimator import checks, training
+from latentia.estimator import checks
 from latentia.estimator.finetuning import Finetunes
 from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
 from latentia.estimator.label_units import Labelled
 from latentia.estimator.rows import apply_rows
-from latentia.inference import MeanFieldInference, infer_means
+from latentia.inference import infer_means
 from latentia.learning.optimizer import Schedule
 from latentia.models.layered import LayeredModel, apply_switches, label_energies
 from latentia.ops import random
@@ -46,8 +46,8 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
     Args:
         modalities: names and numbers of columns, in the order of the columns; None halves the columns into "first"
             and "second".
-        visible: type of the visible units ("gaussian", "bernoulli", "spin", "categorical"), for all modalities or one
-            for each.
+        visible: type of the visible units ("gaussian", "bernoulli", "spin", "categorical"), for all modalities or
+            one for each.
         hidden: sizes of the hidden layers of every pathway, from below; one tuple for all, or one for each.
         joint: size of the layer that joins them.
         objective: "pcd", "cd", "tempering", or an objective object.
@@ -171,8 +171,10 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
         for kind in units:
             checks.one_of(*VISIBLE)("visible", kind)
         ends = np.cumsum([0, *widths.values()])
-        parts = [X[:, a:b] for a, b in zip(ends, ends[1:], strict=False)]
-        states = [max(2, int(p.max()) + 1) if u == "categorical" else None for u, p in zip(units, parts, strict=True)]
+        parts = [X[:, a:b] for a, b in itertools.pairwise(ends)]
+        states = [
+            max(2, int(p.max()) + 1) if u == "categorical" else None for u, p in zip(units, parts, strict=True)
+        ]
         return {"n_features": int(X.shape[1]), "modalities": widths, "units": units, "n_states": states}
 
     def _widths(self, n: int) -> dict[str, int]:
@@ -209,7 +211,7 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
         edges, sizes, first = [], [], len(visible)
         for m, pathway in enumerate(self._pathways(len(widths))):
             chain = [m, *(first + len(sizes) + i for i in range(len(pathway)))]
-            edges += [*zip(chain, chain[1:], strict=False), (chain[-1], -1)]
+            edges += [*itertools.pairwise(chain), (chain[-1], -1)]
             sizes += pathway
         top = first + len(sizes)
         edges = [(i, top if j < 0 else j) for i, j in edges]
@@ -238,7 +240,9 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
             raise ParameterError("Data given by name need modalities={name: number of columns, …}.")
         lacking = [name for name in self.modalities if name not in X]
         if lacking:
-            raise DataError(f"The data lack {', '.join(map(repr, lacking))}; only a fitted machine can fill them in.")
+            raise DataError(
+                f"The data lack {', '.join(map(repr, lacking))}; only a fitted machine can fill them in."
+            )
         return np.column_stack([np.asarray(X[name], np.float64) for name in self.modalities])
 
     def _visibles(self, X: Any, *, purpose: Any) -> Any:
@@ -248,7 +252,9 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
         widths, spaces = self.blueprint_["modalities"], self.model_.x_space
         unknown = [name for name in X if name not in widths]
         if unknown or not X:
-            raise DataError(f"The data name {unknown or 'nothing'}; this machine knows {', '.join(map(repr, widths))}.")
+            raise DataError(
+                f"The data name {unknown or 'nothing'}; this machine knows {', '.join(map(repr, widths))}."
+            )
         sizes = {len(part) for part in X.values()}
         if len(sizes) > 1:
             raise DataError(f"The modalities have different numbers of rows: {sorted(sizes)}.")
@@ -276,27 +282,43 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
         """Mean-field activities of the joint layer, given the modalities that there are."""
         return apply_rows(_joint, self._needs(LayeredModel, "joint_code"), self._visibles(X, purpose="coding"))
 
-    def impute(self, X: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Means of the modalities that are missing, given those that there are."""
-        x = self._visibles(X, purpose="coding")
-        names = list(self.blueprint_["modalities"])
-        missing = [i for i, name in enumerate(names) if name not in X]
-        if not missing:
-            raise DataError("No modality is missing: there is nothing to impute.")
-        means = apply_rows(_missing, self.model_, x)
-        spaces = self.model_.x_space
-        return {names[i]: spaces[i].flatten(part) for i, part in zip(missing, means, strict=False)}
+    def impute(
+        self, X: Mapping[str, Any], *, n_draws: int = 10, n_steps: int = 100, random_state: Any = None
+    ) -> dict[str, np.ndarray]:
+        """Means of the modalities that are missing, given those that there are.
 
-    def generate(self, X: Mapping[str, Any], *, n_steps: int = 200, random_state: Any = None) -> dict[str, np.ndarray]:
+        Averages over several clamped chains: mean field would settle on one of the possibilities.
+        """
+        drawn = self.sample(
+            n_draws, given=self._with_gaps(X), n_steps=n_steps, mean=True, random_state=random_state
+        )
+        spaces = space.seen(self.model_.x_space, self.n_features_in_)
+        means = drawn.reshape(-1, n_draws, drawn.shape[1]).mean(axis=1)
+        return self._missing(
+            X, [leaf.flatten(part) for leaf, part in zip(spaces, space.unflatten(spaces, means), strict=True)]
+        )
+
+    def generate(
+        self, X: Mapping[str, Any], *, n_steps: int = 200, random_state: Any = None
+    ) -> dict[str, np.ndarray]:
         """Draws of the modalities that are missing, by clamped Gibbs sampling, one per row."""
-        widths = self.blueprint_["modalities"]
-        n = len(next(iter(X.values())))
-        rows = [X[k] if k in X else np.full((n, w), np.nan) for k, w in widths.items()]
+        drawn = self.sample(1, given=self._with_gaps(X), n_steps=n_steps, random_state=random_state)
+        ends = np.cumsum(list(self.blueprint_["modalities"].values()))[:-1]
+        return self._missing(X, np.split(drawn, ends, axis=1))
+
+    def _with_gaps(self, X: Mapping[str, Any]) -> np.ndarray:
+        """One matrix with NaN where a modality is missing."""
+        if not isinstance(X, Mapping):
+            raise DataError("Pass a mapping from the names of the modalities that there are to matrices.")
         self._visibles(X, purpose="coding")  # checks what is given
-        drawn = self.sample(1, given=np.column_stack(rows), n_steps=n_steps, random_state=random_state)
-        ends = np.cumsum([0, *widths.values()])
-        parts = {name: drawn[:, a:b] for name, a, b in zip(widths, ends, ends[1:], strict=False)}
-        return {name: part for name, part in parts.items() if name not in X}
+        widths, n = self.blueprint_["modalities"], len(next(iter(X.values())))
+        return np.column_stack(
+            [X[name] if name in X else np.full((n, width), np.nan) for name, width in widths.items()]
+        )
+
+    def _missing(self, X: Mapping[str, Any], parts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        named = zip(self.blueprint_["modalities"], parts, strict=True)
+        return {name: part for name, part in named if name not in X}
 
     def retrieve(
         self, queries: Mapping[str, Any], database: Mapping[str, Any], n_neighbors: int = 10, by: str = "joint"
@@ -332,16 +354,28 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
         return p / p.sum(axis=1, keepdims=True)
 
     def _feed_forward(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        return []  # the joint code is the network's input: a linear classifier on top of it
+        """The joint layer over the highest layers of the pathways; labels, if any, stand at their offsets."""
+        model = self.model_
+        ends = _below_joint(model)
+        weights = np.concatenate([np.asarray(model.weights[edge]) for _, edge in ends])
+        offsets = np.concatenate([np.asarray(model.offsets[layer]) for layer, _ in ends])
+        return [(weights, np.asarray(model.hidden[-1].bias) - offsets @ weights)]
 
     def _network_inputs(self, X: Any) -> np.ndarray:
-        return self.joint_code(X)
+        """Mean-field activities of the highest layers of the pathways."""
+        return apply_rows(_pathway_ends, self.model_, self._visibles(X, purpose="coding"))
+
+
+def _below_joint(model: LayeredModel) -> list[tuple[int, int]]:
+    """(layer, edge) of every hidden layer that is coupled to the joint one."""
+    top, first = len(model.layers) - 1, len(model.visible)
+    return [(i, edge) for edge, (i, j) in enumerate(model.edges) if j == top and i >= first]
+
+
+def _pathway_ends(model: LayeredModel, x: Any) -> Any:
+    means = infer_means(model, x)
+    return jnp.concatenate([means[layer - len(model.visible)] for layer, _ in _below_joint(model)])
 
 
 def _joint(model: LayeredModel, x: Any) -> Any:
     return infer_means(model, x)[-1]
-
-
-def _missing(model: LayeredModel, x: Any) -> Any:
-    means = MeanFieldInference().infer(model, x).mean()
-    return means[: len(means) - len(model.z_space)]

@@ -118,7 +118,7 @@ class RBMModel(
     def begin(self, x: Value, *, key: PRNGKeyArray) -> Value:
         """A placeholder: a sweep draws the latents first."""
         del key
-        return jnp.zeros(self.z_space.shape, x.dtype)
+        return jnp.zeros(self.z_space.shape, jax.tree.leaves(x)[0].dtype)  # x may be several layers joined
 
     def sweep(self, x: Value, z: Value, *, key: PRNGKeyArray, fixed: Any = None) -> tuple[Value, Value]:
         """z | x, then x | z."""

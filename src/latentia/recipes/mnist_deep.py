@@ -1,7 +1,7 @@
 """Deep Boltzmann machines and deep belief nets on MNIST.
 
-For likelihoods, training digits are binarised anew at every step (each grey value the probability of a one) and test
-digits once, with ``numpy.random.default_rng(0)``. Classifiers see grey values; all 60,000 training digits are used,
+For likelihoods, training digits are binarised anew at every step (each grey value the probability of a one) and
+test digits once, with ``numpy.random.default_rng(0)``. Classifiers see grey values; all 60,000 training digits are used,
 nothing is augmented, and the 10,000 test digits are looked at once, at the end.
 """
 
@@ -180,7 +180,13 @@ _DBN = {
         "n_test": 1000,
     },
     "quick": {
-        "fit": {"hidden": (16, 12, 20), "binarize": "sample", "pretraining_epochs": 1, "n_epochs": 1, "batch_size": 500},
+        "fit": {
+            "hidden": (16, 12, 20),
+            "binarize": "sample",
+            "pretraining_epochs": 1,
+            "n_epochs": 1,
+            "batch_size": 500,
+        },
         "finetune": {"n_epochs": 1, "batch_size": 500},
         "likelihood": {"n_temperatures": 30, "n_chains": 16, "n_burn_in": 10, "n_steps": 10},
         "n_test": 100,
@@ -202,8 +208,8 @@ def _mnist_dbn(out: Path, variant: str, seed: int) -> dict[str, Any]:
     dbn.finetune(data.X, data.y, **settings["finetune"])
     figures = {
         "variant": variant,
-        "digits": "60,000 training digits, none held out; grey values thrown as bits for learning, taken as means for "
-        "classifying; 10,000 test digits; nothing augmented",
+        "digits": "60,000 training digits, none held out; grey values thrown as bits for learning, taken as means "
+        "for classifying; 10,000 test digits; nothing augmented",
         "settings": {"fit": settings["fit"], "finetune": settings["finetune"]},
         "test error, %, by free energy per label": generative,
         "test error, %, fine-tuned": 100 * (1 - dbn.accuracy(data.X_test, data.y_test)),

@@ -2,9 +2,9 @@
 
 The multimodal deep Boltzmann machine learns from the training pairs and their categories (label units on the joint
 layer); a query and a candidate are then compared by p(category | picture alone) and p(category | text alone).
-Canonical correlation analysis, which sees the pairs but no categories, and the machine's joint codes are measured in the
-same run. Square roots of the histograms, standardised, for both. A candidate is right if it has the query's category;
-the figure is the mean average precision over all 693 test queries.
+Canonical correlation analysis, which sees the pairs but no categories, and the machine's joint codes are measured
+in the same run. Square roots of the histograms, standardised, for both. A candidate is right if it has the query's
+category; the figure is the mean average precision over all 693 test queries.
 """
 
 from __future__ import annotations
@@ -62,11 +62,15 @@ def _wiki(out: Path, variant: str, seed: int) -> dict[str, Any]:
     }
     figures = {
         "variant": variant,
-        "data": "published split, 2,173 training and 693 test pairs; categories of the training pairs are used by the "
-        "machine and not by the correlation analysis",
+        "data": "published split, 2,173 training and 693 test pairs; categories of the training pairs are used by "
+        "the machine and not by the correlation analysis",
         "settings": {**common, **settings},
-        "MAP, pictures to texts": {k: mean_average_precision(s, data.y_test, data.y_test) for k, s in found.items()},
-        "MAP, texts to pictures": {k: mean_average_precision(s.T, data.y_test, data.y_test) for k, s in found.items()},
+        "MAP, pictures to texts": {
+            k: mean_average_precision(s, data.y_test, data.y_test) for k, s in found.items()
+        },
+        "MAP, texts to pictures": {
+            k: mean_average_precision(s.T, data.y_test, data.y_test) for k, s in found.items()
+        },
         "accuracy of the category": {
             kind: machine.accuracy(side, data.y_test) for kind, side in (("picture", images), ("text", texts))
         },

@@ -219,7 +219,6 @@ class Gallery:
             )
         )
 
-
     def _pictures(self, section: Section) -> None:
         for path in self._left():
             data = base64.b64encode(path.read_bytes()).decode()
