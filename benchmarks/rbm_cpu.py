@@ -4,8 +4,9 @@
 
 A PCD-1 step needs five products of batch × visible × hidden: the Gibbs sweep's two, the field of the data, and the
 gradient's two (the samples' field is the sweep's own). The efficiency is the time of these products alone over the
-time of a step. The products are timed in the same run, twice: in the shapes that the step has, and as one large square product, the
-fastest that the machine does. Run with nothing else running: threaded BLAS slows down many times under load.
+time of a step. The products are timed in the same run, twice: in the shapes that the step has, and as one large
+square product, the fastest that the machine does. Run with nothing else running: threaded BLAS slows down many
+times under load.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _command(entry: Family, estimator: type) -> list[str]:
     taken = [name for name in inspect.signature(estimator).parameters if name not in MANAGED + OBJECTS]
     size = f" --n-components {entry.tiny['n_components']}" if "n_components" in entry.tiny else ""
     if "hidden" in entry.tiny:
-        size = f" --hidden {','.join(map(str, entry.tiny['hidden']))}" + ("," if len(entry.tiny["hidden"]) == 1 else "")
+        size = " --hidden " + "".join(f"{n}," for n in entry.tiny["hidden"])
     options = ", ".join(f"`--{name.replace('_', '-')}`" for name in taken)
     return [
         "```bash",

@@ -35,8 +35,8 @@ BELOW["samplers"] = {"core", "ops"}
 BELOW["inference"] = {"core", "ops"}
 BELOW["learning"] = {"core", "ops", "samplers", "inference"}
 BELOW["likelihood"] = {"core", "ops", "samplers", "inference"}
-BELOW["estimator"] = BELOW["learning"] | {"learning", "likelihood"}
-BELOW["models"] = BELOW["estimator"] | {"estimator", "units"}
+BELOW["estimator"] = BELOW["learning"] | {"learning", "likelihood", "units"}
+BELOW["models"] = BELOW["estimator"] | {"estimator"}
 BELOW["registry"] = {"core"}
 BELOW["recipes"] = BELOW["models"] | {"models", "registry", "datasets", ""}
 BELOW["report"] = {"core", "ops", "datasets", "learning", "likelihood", "estimator", "registry", ""}
@@ -223,7 +223,7 @@ def test_require_says_what_is_missing_and_what_would_fit():
         require(OBJECTIVES["cd"](), Bare(), fitting=fitting(Bare()))
     message = str(caught.value)
     assert "FreeEnergy (free_energy)" in message
-    assert "Conditionals (sweep)" in message
+    assert "Conditionals (begin, sweep)" in message
     assert "Objectives that fit" not in message
 
     rbm = RBMModel.make(make("bernoulli", 3), make("bernoulli", 2), key=jax.random.key(0))

@@ -326,8 +326,8 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 return -float(np.mean(apply_rows(_free_energy, model, x)))
             if can_pseudo(model):
                 return float(np.mean(pseudo_log_likelihood(model, jnp.asarray(x[:VALIDATION_ROWS]))))
-            data = jax.tree.leaves(x)
-            errors = [(a - b) ** 2 for a, b in zip(jax.tree.leaves(apply_rows(_reconstruct, model, x)), data)]
+            data, again = jax.tree.leaves(x), jax.tree.leaves(apply_rows(_reconstruct, model, x))
+            errors = [(a - b) ** 2 for a, b in zip(again, data, strict=False)]
             return -float(np.mean(np.concatenate([e.reshape(len(e), -1) for e in errors], axis=1)))
 
         return score

@@ -29,7 +29,9 @@ def sizes(least: int) -> Check:
 
     def check(name: str, value: Any) -> None:
         fits = isinstance(value, Sequence) and not isinstance(value, str) and len(value) >= least
-        whole = fits and all(isinstance(n, numbers.Integral) and not isinstance(n, bool) and n > 0 for n in value)
+        whole = fits and all(
+            isinstance(n, numbers.Integral) and not isinstance(n, bool) and int(n) > 0 for n in value
+        )
         if not whole:
             raise ParameterError(f"{name} must be a tuple of at least {least} positive integers, got {value!r}.")
 

@@ -4,16 +4,18 @@ The gradient of the log-likelihood is ∇ log p(x) = −∇F(x) + E_{x'∼p} ∇
 
     loss = mean F(data) − mean F(stop_gradient(samples))
 
-has the right gradient for any source of samples. Where F is out of reach, the variational energy E_q[E(x, z)] − H(q)
-with q held fixed stands for it on the data, which gives the gradient of a bound, and the joint energy on the samples.
-On samples any partly summed energy serves as well, since ∇ log Z = −E ∇E. Contrastive divergence starts Gibbs chains at the data
-(Hinton, 2002), persistent contrastive divergence lets them run on from step to step (Tieleman, 2008), and
-tempering keeps replicas at several temperatures (Desjardins et al., 2010; Salakhutdinov, 2009).
+has the right gradient for any source of samples. Where F is out of reach, the variational energy
+E_q[E(x, z)] − H(q) with q held fixed stands for it on the data, which gives the gradient of a bound, and the joint
+energy on the samples. On samples any partly summed energy serves as well, since ∇ log Z = −E ∇E.
+
+Contrastive divergence starts Gibbs chains at the data (Hinton, 2002), persistent contrastive divergence lets them
+run on from step to step (Tieleman, 2008), and tempering keeps replicas at several temperatures (Desjardins et al.,
+2010; Salakhutdinov, 2009).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -22,7 +24,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia import samplers
 from latentia.core import space
-from latentia.core.algorithms import AbstractInference, AbstractObjective, AbstractSampler, Metrics, Need
+from latentia.core.algorithms import AbstractObjective, AbstractSampler, Metrics, Need
 from latentia.core.errors import ParameterError
 from latentia.core.model import Clamps, FreeEnergy, Scalar, Settles
 from latentia.core.sharding import split
@@ -53,7 +55,7 @@ class Contrastive(AbstractObjective):
     n_steps: int = eqx.field(static=True, default=1)
     persistent: bool = eqx.field(static=True, default=True)
     n_chains: int | None = eqx.field(static=True, default=None)
-    inference: AbstractInference = MeanFieldInference(n_rounds=10, tolerance=0.0)
+    inference: MeanFieldInference = MeanFieldInference(n_rounds=10, tolerance=0.0)
 
     def __check_init__(self) -> None:
         if self.n_steps < 1:
@@ -112,7 +114,7 @@ class Contrastive(AbstractObjective):
         if not self._settles(model):
             return gap, metrics
         positive = jax.vmap(model.free_energy)(x) if isinstance(model, FreeEnergy) else self._variational(model, x)
-        negative = jnp.mean(jax.vmap(model.settled_energy)(samples, latents))
+        negative = jnp.mean(jax.vmap(cast(Settles, model).settled_energy)(samples, latents))
         return signs @ positive - negative, metrics
 
     def _variational(self, model: Any, x: Any) -> Float[Array, " n"]:

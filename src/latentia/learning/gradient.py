@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from latentia.core.algorithms import AbstractLearner, AbstractObjective, Metrics
-from latentia.core.model import AbstractModel, Centred, Constrained
+from latentia.core.algorithms import AbstractLearner, AbstractObjective, Metrics, Need
+from latentia.core.model import Centred, Constrained
 from latentia.core.parameters import trainable
 from latentia.learning.optimizer import Optimizer
 
@@ -46,7 +46,7 @@ class GradientLearner(AbstractLearner):
     centring: float = eqx.field(static=True, default=0.01)
 
     @property
-    def requires(self) -> tuple[type[AbstractModel], ...]:
+    def requires(self) -> tuple[Need, ...]:
         """What the objective needs."""
         return self.objective.requires
 

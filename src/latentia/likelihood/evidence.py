@@ -97,7 +97,7 @@ def variational_bounds(model: Clamps, x: Any) -> np.ndarray:
     return _by_rows(_bounds, model, x)[0]
 
 
-def _unseen(model: Clamps, x: Any) -> Any:
+def _unseen(model: Any, x: Any) -> Any:
     """The spaces that clamping leaves free: those of the latents, and of the parts of x that are None."""
     row = jax.tree.map(lambda a: a[0], x)
     return eqx.filter_eval_shape(lambda model, row: model.clamped(row), model, row).z_space

@@ -291,19 +291,21 @@ class DBNModel(UpDown, Decodes, Centred, Constrained, Bounded):
 
     # -- learning ------------------------------------------------------------------------------------------
 
-    def centres(self, x: Any, weights: Any) -> tuple[tuple[Array, ...], tuple[Array, Array]]:
-        """(means of the directed layers' statistics, the top RBM's centres) along the climb of the means."""
+    def centres(self, x: Any, weights: Any) -> tuple[tuple[Array, ...], tuple[Array, ...], tuple[Array, Array]]:
+        """Means of what the generative and recognition layers and the top RBM read, along the means' climb."""
         x, label = self._parts(x)
         paths = jax.vmap(self._mean_path)(x)
         pairs = zip(self.layers[:-1], paths, strict=True)
         own = tuple(weighted_mean(jax.vmap(units.statistic)(values), weights) for units, values in pairs)
-        return own, self.top.centres(self._packed(paths[-1], label), weights)
+        return own[1:], own[:-1], self.top.centres(self._packed(paths[-1], label), weights)
 
-    def recentred(self, centres: tuple[tuple[Array, ...], tuple[Array, Array]], rate: Any) -> Self:
+    def recentred(
+        self, centres: tuple[tuple[Array, ...], tuple[Array, ...], tuple[Array, Array]], rate: Any
+    ) -> Self:
         """Every reader's offset moves towards the mean of what it reads; the distributions stay."""
-        own, top = centres
-        generative = tuple(d.recentred(c, rate) for d, c in zip(self.generative, own[1:], strict=True))
-        recognition = tuple(d.recentred(c, rate) for d, c in zip(self.recognition, own[:-1], strict=True))
+        above, below, top = centres
+        generative = tuple(d.recentred(c, rate) for d, c in zip(self.generative, above, strict=True))
+        recognition = tuple(d.recentred(c, rate) for d, c in zip(self.recognition, below, strict=True))
         return type(self)(generative, recognition, self.top.recentred(top, rate))
 
     def project(self) -> Self:

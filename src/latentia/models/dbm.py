@@ -227,7 +227,8 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
         if layer is None:
             return codes
         ends = np.cumsum([0, *self.hidden])
-        if not isinstance(layer, int | np.integer) or not 1 <= layer <= len(self.hidden):
+        whole = isinstance(layer, int | np.integer) and not isinstance(layer, bool)
+        if not whole or not 1 <= layer <= len(self.hidden):
             raise ParameterError(f"layer must be an integer from 1 to {len(self.hidden)}, got {layer!r}.")
         return codes[:, ends[layer - 1] : ends[layer]]
 
@@ -278,12 +279,11 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
     def _feed_forward(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """The way up as a network: h¹ from x and q(h²), as mean field has it, then layer by layer."""
         model, first = self.model_, len(self.model_.visible)
-        offsets, below = model.offsets, model.weights[0]
-        above = model.weights[1]
-        bias = model.hidden[0].bias - offsets[0] @ below - above @ offsets[first + 1]
-        layers = [(jnp.concatenate([below, above.T]), bias)]
-        for l, weights in enumerate(model.weights[1 : len(self.hidden)]):
-            layers.append((weights, model.hidden[l + 1].bias - offsets[first + l] @ weights))
+        offsets, lowest, above = model.offsets, *model.weights[:2]
+        bias = model.hidden[0].bias - offsets[0] @ lowest - above @ offsets[first + 1]
+        layers = [(jnp.concatenate([lowest, above.T]), bias)]
+        for below, weights in enumerate(model.weights[1 : len(self.hidden)]):
+            layers.append((weights, model.hidden[below + 1].bias - offsets[first + below] @ weights))
         return [(np.asarray(w), np.asarray(b)) for w, b in layers]
 
     def _network_inputs(self, X: Any) -> np.ndarray:

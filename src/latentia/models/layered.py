@@ -86,7 +86,7 @@ class LayeredModel(
     weights: tuple[Float[Array, "a b"], ...] = weight()
     offsets: tuple[Float[Array, " n"], ...] = buffer()
     constant: Float[Array, ""] = buffer()
-    edges: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    edges: tuple[tuple[int, int], ...] = eqx.field(static=True, default=())
     #: The hidden layers from the nearest to the farthest from what was clamped; empty: as they are numbered.
     order: tuple[int, ...] = eqx.field(static=True, default=())
 
@@ -102,8 +102,8 @@ class LayeredModel(
     ) -> Self:
         """Small random weights on every edge, no offsets.
 
-        ``weight_scale`` is their standard deviation at visible layers. Between hidden ones it is scaled by the width
-        below, since a layer that its neighbour hardly moves takes long to wake up.
+        ``weight_scale`` is their standard deviation at visible layers. Between hidden ones it is scaled by the
+        width below, since a layer that its neighbour hardly moves takes long to wake up.
         """
         sizes = [layer.n_statistics for layer in (*visible, *hidden)]
         scales = [1.0 if i < len(visible) else (_WIDE / sizes[i]) ** 0.5 for i, _ in edges]
@@ -180,12 +180,12 @@ class LayeredModel(
 
     def _summed(self, values: Values, block: Sequence[int]) -> Scalar:
         """The energy with the layers of a block, which no edge joins, summed out."""
-        centred = [None if l in block else c for l, c in enumerate(self._centred(values))]
+        centred: list[Any] = [None if here in block else c for here, c in enumerate(self._centred(values))]
         total = self.constant
-        for l, (layer, value) in enumerate(zip(self.layers, values, strict=True)):
-            if l in block:
-                field = self._field(l, centred)
-                total = total + self.offsets[l] @ field - layer.log_partition(field)
+        for here, (layer, value) in enumerate(zip(self.layers, values, strict=True)):
+            if here in block:
+                field = self._field(here, centred)
+                total = total + self.offsets[here] @ field - layer.log_partition(field)
             else:
                 total = total + layer.energy(value)
         inside = [(e, w) for e, w in zip(self.edges, self.weights, strict=True) if not set(e) & set(block)]
@@ -214,7 +214,7 @@ class LayeredModel(
     def decode(self, z: Any) -> Any:
         """E[x | z]."""
         centred = [*(None for _ in self.visible), *self._centred_hidden(z)]
-        return self._packed([layer.mean(self._field(l, centred)) for l, layer in enumerate(self.visible)])
+        return self._packed([layer.mean(self._field(here, centred)) for here, layer in enumerate(self.visible)])
 
     def _centred_hidden(self, z: Any) -> list[Any]:
         return self._centred([*(None for _ in self.visible), *z])[len(self.visible) :]
@@ -222,18 +222,18 @@ class LayeredModel(
     # -- inference -----------------------------------------------------------------------------------------
 
     def clamped(self, x: Any) -> Self:
-        """The model of the hidden layers, and of the visible ones that are None, with the others taken into biases."""
+        """The model of the hidden layers, and of visible ones that are None; the others are taken into biases."""
         parts = [*self._parts(x), *(None for _ in self.hidden)]
         centred = self._centred(parts)
-        free = [l for l, part in enumerate(parts) if part is None]
+        free = [here for here, part in enumerate(parts) if part is None]
         constant, layers = self.constant, []
-        for l, (layer, part) in enumerate(zip(self.layers, parts, strict=True)):
+        for here, (layer, part) in enumerate(zip(self.layers, parts, strict=True)):
             if part is not None:
                 constant = constant + layer.energy(part)
                 continue
-            field = self._field(l, centred)
+            field = self._field(here, centred)
             biased = layer.biased(field)
-            constant = constant + self.offsets[l] @ field
+            constant = constant + self.offsets[here] @ field
             if layer.unbounded:  # completing the square leaves something behind
                 constant = constant + biased.log_partition(jnp.zeros_like(field)) - layer.log_partition(field)
             layers.append(biased)
@@ -242,27 +242,27 @@ class LayeredModel(
                 constant = constant - centred[i] @ weights @ centred[j]
         kept = [(e, w) for e, w in zip(self.edges, self.weights, strict=True) if set(e) <= set(free)]
         edges = tuple((free.index(i), free.index(j)) for (i, j), _ in kept)
-        offsets = tuple(self.offsets[l] for l in free)
-        distance = self._distances([l for l, part in enumerate(parts) if part is not None])
+        offsets = tuple(self.offsets[here] for here in free)
+        distance = self._distances([here for here, part in enumerate(parts) if part is not None])
         order = tuple(sorted(range(len(free)), key=lambda i: (distance[free[i]], i)))
         return type(self)((), tuple(layers), tuple(w for _, w in kept), offsets, constant, edges, order)
 
     def _distances(self, start: Sequence[int]) -> list[int]:
         """How many edges every layer is away from the nearest of some layers."""
-        distance = [0 if l in start else len(self.layers) for l in range(len(self.layers))]
+        distance = [0 if here in start else len(self.layers) for here in range(len(self.layers))]
         for _ in self.layers:
             for i, j in self.edges:
                 distance[i], distance[j] = min(distance[i], distance[j] + 1), min(distance[j], distance[i] + 1)
         return distance
 
     def guess(self) -> LayeredPosterior:
-        """From what was clamped outwards: layers not reached yet stand at their offsets, where they exert no field."""
+        """From what was clamped outwards: layers not reached yet stand at their offsets and exert no field."""
         centred: list[Any] = [None] * len(self.hidden)
         posteriors: list[Any] = [None] * len(self.hidden)
-        for l in self.order or range(len(self.hidden)):
-            layer, field = self.hidden[l], self._field(l, centred)
-            centred[l] = layer.mean_statistic(field) - self.offsets[l]
-            posteriors[l] = Factorial(layer, field)
+        for here in self.order or range(len(self.hidden)):
+            layer, field = self.hidden[here], self._field(here, centred)
+            centred[here] = layer.mean_statistic(field) - self.offsets[here]
+            posteriors[here] = Factorial(layer, field)
         return LayeredPosterior(tuple(posteriors))
 
     def refine(self, q: LayeredPosterior) -> LayeredPosterior:
@@ -270,8 +270,8 @@ class LayeredModel(
         layers = list(q.layers)
         for block in sorted(self.blocks()):
             centred = self._mean_centred(layers)
-            for l in block:
-                layers[l] = Factorial(self.hidden[l], self._field(l, centred))
+            for here in block:
+                layers[here] = Factorial(self.hidden[here], self._field(here, centred))
         return LayeredPosterior(tuple(layers))
 
     def variational_energy(self, q: LayeredPosterior) -> Scalar:
@@ -308,9 +308,9 @@ class LayeredModel(
         keys = jax.random.split(key, len(values))
         for block in self.blocks():
             centred = self._centred(values)
-            for l in block:
-                drawn = self.layers[l].sample(self._field(l, centred), key=keys[l])
-                values[l] = keep(known[l], values[l], drawn) if l < n_visible else drawn
+            for here in block:
+                drawn = self.layers[here].sample(self._field(here, centred), key=keys[here])
+                values[here] = keep(known[here], values[here], drawn) if here < n_visible else drawn
         return self._packed(values[:n_visible]), tuple(values[n_visible:])
 
     def base(self, x: Any = None) -> Self:
@@ -341,7 +341,7 @@ class LayeredModel(
     def recentred(self, centres: tuple[Array, ...], rate: Any) -> Self:
         """Offsets move towards the centres; the biases take up what that changes."""
         moves = [rate * (centre - offset) for centre, offset in zip(centres, self.offsets, strict=True)]
-        layers = [layer.biased(self._field(l, moves)) for l, layer in enumerate(self.layers)]
+        layers = [layer.biased(self._field(here, moves)) for here, layer in enumerate(self.layers)]
         offsets = tuple(offset + move for offset, move in zip(self.offsets, moves, strict=True))
         n = len(self.visible)
         return type(self)(tuple(layers[:n]), tuple(layers[n:]), self.weights, offsets, self.constant, self.edges)
@@ -364,7 +364,8 @@ def label_energies(model: LayeredModel, data: tuple) -> Float[Array, " classes"]
 
     def energy(label: Any) -> Scalar:
         seen = (*data, label[None, :])
-        return model.clamped(seen).variational_energy(MeanFieldInference().infer(model, seen))
+        q: Any = MeanFieldInference().infer(model, seen)
+        return model.clamped(seen).variational_energy(q)
 
     return jax.lax.map(energy, jnp.eye(model.visible[-1].n_statistics))
 
@@ -375,7 +376,7 @@ def apply_switches(model: LayeredModel) -> tuple[np.ndarray, np.ndarray]:
     The layers below a unit's own take the means that it causes, layer by layer; all others stay at their offsets.
     """
     n = len(model.visible)
-    results = [_switched(model, l, value) for value in (1.0, 0.0) for l in range(n, len(model.layers))]
+    results = [_switched(model, here, value) for value in (1.0, 0.0) for here in range(n, len(model.layers))]
     half = len(results) // 2
     return np.concatenate(results[:half]), np.concatenate(results[half:])
 
@@ -387,10 +388,12 @@ def _switched(model: LayeredModel, layer: int, value: float) -> Any:
     def one(unit: Any) -> Any:
         means = list(model.offsets)
         means[layer] = means[layer].at[unit].set(value)
-        for l in range(layer - 1, n - 1, -1):
-            above = [None if i <= l else m - o for i, (m, o) in enumerate(zip(means, model.offsets, strict=True))]
-            if (l, layer) in model.edges or any(i == l and j <= layer for i, j in model.edges):
-                means[l] = model.layers[l].mean_statistic(model._field(l, above))
+        for here in range(layer - 1, n - 1, -1):
+            above = [
+                None if i <= here else m - o for i, (m, o) in enumerate(zip(means, model.offsets, strict=True))
+            ]
+            if (here, layer) in model.edges or any(i == here and j <= layer for i, j in model.edges):
+                means[here] = model.layers[here].mean_statistic(model._field(here, above))
         return jnp.concatenate(means[n:])
 
     return jax.vmap(one)(jnp.arange(model.offsets[layer].shape[0]))

@@ -267,7 +267,7 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
         values = np.asarray(values, np.float32)
         if values.ndim != 2 or values.shape[1] != leaf.n_columns or not np.isfinite(values).all():
             raise DataError(
-                f"Modality {name!r} must be a finite matrix with {leaf.n_columns} columns, got shape {values.shape}."
+                f"Modality {name!r} must be a finite matrix of {leaf.n_columns} columns, got shape {values.shape}."
             )
         leaf.check(values)
         return leaf.encode(values)
@@ -323,7 +323,7 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
     def retrieve(
         self, queries: Mapping[str, Any], database: Mapping[str, Any], n_neighbors: int = 10, by: str = "joint"
     ) -> np.ndarray:
-        """For every query the numbers of the nearest rows of the database, nearest first; see :meth:`similarity`."""
+        """For every query the numbers of the nearest rows of the database, nearest first: :meth:`similarity`."""
         checks.integer(1)("n_neighbors", n_neighbors)
         similarity = self.similarity(queries, database, by)
         return np.argsort(-similarity, axis=1, kind="stable")[:, :n_neighbors]

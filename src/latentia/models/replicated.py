@@ -6,7 +6,7 @@ visible layer, all showing the data, and m copies of the hidden one, every pair 
 
     p(h | x, …, x) = σ(n Wᵀx + b),        p(x | h, …, h) = σ(m W h + a).
 
-The first stage has n = 2, m = 1; the last n = 1, m = 2; those between n = m = 2 (an ordinary RBM with the weights 2W).
+The first stage has n = 2, m = 1; the last n = 1, m = 2; those between n = m = 2 (an ordinary RBM with weights 2W).
 The logit of a layer in the assembled machine is then the average of what its two stages say of it:
 
     W¹ᵀx + W²h² + ½(b¹ + a²) = ½ (2 W¹ᵀx + b¹) + ½ (2 W²h² + a²).
@@ -38,7 +38,7 @@ class ReplicatedRBM(FreeEnergy, Settles, Centred, Constrained, Initialised):
     weights: Float[Array, "visible hidden"] = weight()
     visible_offset: Float[Array, " visible"] = buffer()
     hidden_offset: Float[Array, " hidden"] = buffer()
-    copies: tuple[int, int] = eqx.field(static=True)
+    copies: tuple[int, int] = eqx.field(static=True, default=(1, 1))
 
     @classmethod
     def make(

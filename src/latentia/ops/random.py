@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.extend.random
@@ -55,7 +56,7 @@ def _split(key: Words, shape: tuple[int, ...]) -> Words:
     return jnp.stack(threefry(key, jnp.zeros_like(counters), counters), axis=-1).reshape(*shape, 2)
 
 
-def _fold_in(key: Words, data: Array) -> Words:
+def _fold_in(key: Words, data: Any) -> Words:
     # The high word keeps folded keys apart from split ones.
     return jnp.stack(threefry(key, jnp.uint32(1), data.astype(jnp.uint32)))
 

@@ -78,7 +78,7 @@ def _draw(path: Path, truth: np.ndarray, mask: np.ndarray, guesses: dict[str, np
     figure.savefig(path, bbox_inches="tight")
 
 
-_OLIVETTI = {
+_OLIVETTI: dict[str, Any] = {
     "full": {"fit": {"hidden": (400, 200), "n_epochs": 1500, "learning_rate": 0.002}, "n_test": 100},
     "cpu": {"fit": {"hidden": (200, 100), "n_epochs": 200, "learning_rate": 0.002}, "n_test": 40},
     "quick": {"fit": {"hidden": (8, 4), "n_epochs": 2}, "n_test": 8},
@@ -90,7 +90,7 @@ def _olivetti(out: Path, variant: str, seed: int) -> dict[str, Any]:
 
     begin = time.perf_counter()
     settings = _OLIVETTI[variant]
-    faces = _split_people(datasets.load("olivetti"))
+    faces: Any = _split_people(datasets.load("olivetti"))
     common = {"visible": "gaussian", "optimizer": "adam", "clip": 10.0, "batch_size": 50, "n_chains": 100, "k": 1}
     dbm = DBM(**common, **settings["fit"], random_state=seed, run_dir=out, verbose=1).fit(faces.X)
     picture = out / "inpainting.png"

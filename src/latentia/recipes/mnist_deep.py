@@ -1,8 +1,8 @@
 """Deep Boltzmann machines and deep belief nets on MNIST.
 
 For likelihoods, training digits are binarised anew at every step (each grey value the probability of a one) and
-test digits once, with ``numpy.random.default_rng(0)``. Classifiers see grey values; all 60,000 training digits are used,
-nothing is augmented, and the 10,000 test digits are looked at once, at the end.
+test digits once, with ``numpy.random.default_rng(0)``. Classifiers see grey values; all 60,000 training digits are
+used, nothing is augmented, and the 10,000 test digits are looked at once, at the end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from latentia.recipes.inpainting import LOWER_HALF, inpainting
 _BINARISATION = "training digits sampled anew at every step; test digits sampled once (default_rng(0))"
 _COMMON = {"binarize": "sample", "objective": "pcd", "averaging": 0.9995, "weight_decay": 2e-5}
 
-_DBM = {
+_DBM: dict[str, Any] = {
     "full": {
         "fit": {
             **_COMMON,
@@ -62,7 +62,7 @@ def _mnist_dbm(out: Path, variant: str, seed: int) -> dict[str, Any]:
 
     begin = time.perf_counter()
     settings = _DBM[variant]
-    data = datasets.load("mnist")
+    data: Any = datasets.load("mnist")
     tested = data.X_test[: settings.get("n_test")]
     dbm = DBM(**settings["fit"], random_state=seed, run_dir=out, verbose=1).fit(data.X)
     trained = time.perf_counter()
@@ -91,7 +91,7 @@ def _mnist_dbm(out: Path, variant: str, seed: int) -> dict[str, Any]:
     return figures
 
 
-_CLASSIFIER = {
+_CLASSIFIER: dict[str, Any] = {
     "full": {
         "fit": {
             **_COMMON,
@@ -125,7 +125,7 @@ def _mnist_dbm_classifier(out: Path, variant: str, seed: int) -> dict[str, Any]:
 
     begin = time.perf_counter()
     settings = _CLASSIFIER[variant]
-    data = datasets.load("mnist")
+    data: Any = datasets.load("mnist")
     errors = []
     for each in range(seed, seed + settings["seeds"]):
         dbm = DBM(**settings["fit"], random_state=each, verbose=1).fit(data.X)
@@ -145,7 +145,7 @@ def _mnist_dbm_classifier(out: Path, variant: str, seed: int) -> dict[str, Any]:
     return figures
 
 
-_DBN = {
+_DBN: dict[str, Any] = {
     "full": {
         "fit": {
             "hidden": (500, 500, 2000),
@@ -199,7 +199,7 @@ def _mnist_dbn(out: Path, variant: str, seed: int) -> dict[str, Any]:
 
     begin = time.perf_counter()
     settings = _DBN[variant]
-    data = datasets.load("mnist")
+    data: Any = datasets.load("mnist")
     dbn = DBN(**settings["fit"], random_state=seed, run_dir=out, verbose=1).fit(data.X, data.y)
     generative = 100 * (1 - dbn.accuracy(data.X_test, data.y_test))
     trained = time.perf_counter()

@@ -18,7 +18,7 @@ import numpy as np
 from latentia.core.files import write_json
 from latentia.recipes.base import Recipe
 
-_VARIANTS = {
+_VARIANTS: dict[str, Any] = {
     "full": {"fit": {"hidden": ((128,), (64,)), "joint": 64, "n_epochs": 100, "k": 3, "n_chains": 200}, "cca": 7},
     "cpu": {"fit": {"hidden": ((128,), (64,)), "joint": 64, "n_epochs": 100, "k": 3, "n_chains": 200}, "cca": 7},
     "quick": {"fit": {"hidden": ((8,), (4,)), "joint": 4, "n_epochs": 1}, "cca": 2},
@@ -44,9 +44,9 @@ def _wiki(out: Path, variant: str, seed: int) -> dict[str, Any]:
 
     begin = time.perf_counter()
     settings = _VARIANTS[variant]
-    data = datasets.load("wiki")
+    data: Any = datasets.load("wiki")
     scaler = StandardScaler().fit(np.sqrt(data.X))
-    train, test = scaler.transform(np.sqrt(data.X)), scaler.transform(np.sqrt(data.X_test))
+    train, test = (np.asarray(scaler.transform(np.sqrt(rows))) for rows in (data.X, data.X_test))
     n = WIKI_COLUMNS["image"]
     common = {"averaging": 0.99, "learning_rate": 0.003, "monitor": None}
     machine = MultimodalDBM(
