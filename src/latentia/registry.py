@@ -66,6 +66,14 @@ FAMILIES = (
         "binary",
     ),
     Family(
+        "dbn",
+        "latentia.models.dbn:DBN",
+        "Deep belief net",
+        "Deep Boltzmann machines and belief nets",
+        {"hidden": (3, 2), "pretraining_epochs": 2},
+        "binary",
+    ),
+    Family(
         "multimodal-dbm",
         "latentia.models.multimodal_dbm:MultimodalDBM",
         "Deep Boltzmann machine over several kinds of data",

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conformance_oracles import Nodes, at, check_summed_out, check_sweep, close, flat, nodes, quick
+from conformance_oracles import Nodes, at, check_summed_out, check_sweep, close, flat, nodes, perturbed, quick
 from jax.flatten_util import ravel_pytree
 from layered_machines import (
     KINDS,
@@ -20,6 +20,7 @@ from layered_machines import (
     kinds,
     machine,
     numpy_energy,
+    numpy_layer,
     numpy_table,
     pairs,
     some_x,
@@ -127,6 +128,22 @@ def test_a_machine_without_offsets_has_the_same_distribution(kind):
         close(found, wanted, tolerance=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["three layers and labels", "gaussian"])
+def test_offsets_start_and_follow_at_the_means_of_data_and_mean_field(kind):
+    model = machine(**KINDS[kind], seed=3)
+    x, weights = some_x(model, 6), np.array([2.0, 0.0, 1.0, 0.5, 1.5, 1.0])
+    parts = list(x) if isinstance(x, tuple) else [x]
+    seen = [numpy_layer(layer, part)[0] for layer, part in zip(model.visible, parts, strict=True)]
+    wanted = [np.average(s, axis=0, weights=weights) for s in seen]
+    wanted += [np.average(m, axis=0, weights=weights) for m in inferred(model, x)[0]]
+    for found, mean in zip(model.centres(x, weights), wanted, strict=True):
+        close(found, mean, tolerance=1e-4)  # ten rounds of mean field
+    start = model.initialise(x, key=jax.random.key(0))
+    for found, mean in zip(start.offsets, start.centres(x, None), strict=True):
+        close(found, mean, tolerance=1e-3)
+    assert np.abs(np.asarray(start.offsets[0])).min() > 1e-3
+
+
 # -- clamping --------------------------------------------------------------------------------------------
 
 
@@ -138,6 +155,17 @@ def test_clamping_all_visibles_leaves_log_z_at_minus_the_free_energy(kind):
     found = np.stack([np.asarray(clamp(model, at(x, i), z)) for i in range(3)])
     close(found, numpy_table(model, x), tolerance=1e-10)
     close(logsumexp(-found, axis=1), -free(model, x), tolerance=1e-10)
+
+
+def test_visible_layers_that_are_joined_keep_their_coupling_when_both_are_clamped():
+    layers = [units.Bernoulli.make(2) for _ in range(3)]
+    model = LayeredModel.make(layers[:2], layers[2:], [(0, 1), (1, 2)], key=jax.random.key(0), weight_scale=0.0)
+    model = perturbed(model, 3)
+    x, z = some_x(model, 4), states(model.z_space)
+    for i in range(4):
+        seen = at(x, i)
+        found = [float(model.clamped(seen).energy((), at(z, j))) for j in range(4)]
+        close(found, numpy_table(model, jax.tree.map(lambda a: a[None], seen))[0], tolerance=1e-10)
 
 
 def test_a_gaussian_layer_under_a_field_keeps_its_energy_and_its_integral():
@@ -338,6 +366,21 @@ def test_with_exact_samples_the_surrogate_has_the_gradient_of_the_optimal_bound(
     assert np.abs(np.asarray(positive)).max() > 0.05
     n_free = sum(leaf.size for leaf in jax.tree.leaves((model.visible, model.hidden, model.weights)))
     assert each.shape[1] == n_free  # neither offsets nor the constant are learned
+
+
+def test_q_is_held_fixed_however_few_rounds_it_had():
+    """The gradient is that of E_q[E] with a fixed q: minus the mean statistics, for the weights of h¹ – h²."""
+    model = machine((3, 2, 2), seed=9, gain=2.0)
+    x, (samples, p) = some_x(model, 4), joint_states(model)
+    objective = dataclasses.replace(FROM_DATA, inference=MeanFieldInference(1, 0.0))
+    each = np.asarray(loss_gradients(objective, model, x, None, samples))
+    params = eqx.partition(model, trainable(model))[0]
+    found = ravel_pytree(params)[1](jnp.asarray(p @ each)).weights[1]
+    means = jax.vmap(lambda x: MeanFieldInference(1, 0.0).infer(model, x).mean())(x)
+    mu = [np.asarray(o) for o in model.offsets]
+    data = np.einsum("ni,nj->ij", np.asarray(means[0]) - mu[1], np.asarray(means[1]) - mu[2]) / 4
+    drawn = np.einsum("n,ni,nj->ij", p, samples[1][0] - mu[1], samples[1][1] - mu[2])
+    close(found, drawn - data, tolerance=1e-9)
 
 
 def test_the_settled_surrogate_is_the_less_noisy_one():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -91,6 +93,18 @@ def test_annealing_between_q_and_the_posterior_is_unbiased_in_both_directions():
     # Jensen: low and high on average; and three temperatures are better than none.
     assert bound[0] + 0.1 < forward.mean() < wanted - 0.02
     assert wanted + 0.02 < reverse.mean()
+
+
+def test_evidence_comes_in_batches_that_keep_the_order_of_the_rows(monkeypatch):
+    model = machine(**KINDS["two layers"], seed=11, gain=2.0)
+    x = states(model.x_space)[[3, 1, 4, 1, 5, 2, 6, 0, 7, 5]]
+    monkeypatch.setattr(sys.modules["latentia.likelihood.evidence"], "_ROWS", 4)  # the function hides the module
+    close(evidence(model, x, key=None).each, -free(model, x), tolerance=1e-9)
+    one = [variational_bounds(model, x[i : i + 1])[0] for i in range(10)]
+    close(variational_bounds(model, x), one, tolerance=1e-9)
+    annealed = evidence(model, x, key=jax.random.key(0), method="ais", **POSTERIOR)
+    assert np.abs(annealed.each + free(model, x)).max() < 0.2
+    assert np.ptp(free(model, x)) > 2
 
 
 def test_states_beyond_the_limit_are_not_enumerated():

@@ -17,7 +17,7 @@ from latentia.core.space import enumerate_states
 from latentia.learning import contrastive
 from latentia.learning.up_down import up_down
 from latentia.likelihood.precision import batch_to_double, double, to_double
-from latentia.models.belief_net import DBNModel
+from latentia.models.belief_net import DBNModel, row_bounds
 from latentia.models.dbn import DBN
 
 SMALL = {
@@ -195,7 +195,16 @@ def test_the_bound_lies_below_the_exact_likelihood_and_reaches_it(which, data, r
     assert abs(bounds[400].estimate - exact.mean()) < 5 * bounds[400].stderr + 0.005
     each = dbn.score_samples(X, n_samples=400)
     np.testing.assert_allclose(each, exact, atol=0.3)
+    np.testing.assert_allclose(dbn.score_samples(X[::-1][:7], n_samples=400), each[::-1][:7], rtol=1e-9)
     assert dbn.score(X) == pytest.approx(exact.mean(), abs=0.05)
+
+
+def test_the_standard_error_of_the_bound_is_that_of_many_runs(plain, data):
+    """Equal rows err alike, and that is accounted for."""
+    x = jnp.asarray(np.repeat(data[0][:3], [1, 5, 20], axis=0), jnp.float32)
+    runs = [row_bounds(plain.model_, x, key=jax.random.key(seed), n_samples=50) for seed in range(60)]
+    spread = np.std([bounds.mean() for bounds, _ in runs])
+    assert np.mean([stderr for _, stderr in runs]) == pytest.approx(spread, rel=0.35)
 
 
 def test_a_network_of_one_layer_has_an_exact_bound(data):

@@ -72,7 +72,7 @@ def load(path: str | Path) -> Any:
         raise FileFormatError(
             f"{path} has parameters that this release does not know: {', '.join(unknown)}. Upgrade latentia."
         )
-    estimator = estimator_class(**description["params"])
+    estimator = estimator_class(**{name: _tuples(value) for name, value in description["params"].items()})
     blueprint = description["blueprint"]
     shape = eqx.filter_eval_shape(lambda: estimator.build(blueprint))
     own = {name: array for name, array in arrays.items() if _SEPARATOR not in name}
@@ -104,3 +104,8 @@ def _parts(estimator: Any) -> Mapping[str, Any]:
 
 def _prefix(name: str) -> str:
     return name + _SEPARATOR
+
+
+def _tuples(value: Any) -> Any:
+    """Sequences as tuples, as they were given: JSON only has lists."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -19,6 +19,7 @@ Hinton, Osindero and Teh (2006); classification by the free energy of each label
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
@@ -42,6 +43,8 @@ from latentia.units.joined import Joined
 
 #: Rows whose bounds are computed at once.
 _ROWS = 256
+
+Centres = tuple[tuple[Array, ...], tuple[Array, ...], tuple[Array, Array]]
 
 
 class Directed(eqx.Module):
@@ -291,17 +294,15 @@ class DBNModel(UpDown, Decodes, Centred, Constrained, Bounded):
 
     # -- learning ------------------------------------------------------------------------------------------
 
-    def centres(self, x: Any, weights: Any) -> tuple[tuple[Array, ...], tuple[Array, ...], tuple[Array, Array]]:
-        """Means of what the generative and recognition layers and the top RBM read, along the means' climb."""
+    def centres(self, x: Any, weights: Any) -> Centres:
+        """Means of what the generative and the recognition layers and the top RBM read, on the way up by means."""
         x, label = self._parts(x)
         paths = jax.vmap(self._mean_path)(x)
         pairs = zip(self.layers[:-1], paths, strict=True)
         own = tuple(weighted_mean(jax.vmap(units.statistic)(values), weights) for units, values in pairs)
         return own[1:], own[:-1], self.top.centres(self._packed(paths[-1], label), weights)
 
-    def recentred(
-        self, centres: tuple[tuple[Array, ...], tuple[Array, ...], tuple[Array, Array]], rate: Any
-    ) -> Self:
+    def recentred(self, centres: Centres, rate: Any) -> Self:
         """Every reader's offset moves towards the mean of what it reads; the distributions stay."""
         above, below, top = centres
         generative = tuple(d.recentred(c, rate) for d, c in zip(self.generative, above, strict=True))
@@ -353,10 +354,12 @@ def _switched(model: DBNModel, level: int, value: float) -> Array:
     return jax.vmap(one)(jnp.arange(offsets[level].shape[0]))
 
 
-def row_bounds(model: DBNModel, x: Any, *, key: PRNGKeyArray, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """(importance-weighted bounds on log p(x) + log Z, their sampling variances) of a batch, in float64."""
+def row_bounds(model: DBNModel, x: Any, *, key: PRNGKeyArray, n_samples: int) -> tuple[np.ndarray, float]:
+    """(importance-weighted bounds on log p(x) + log Z of a batch, standard error of their mean), in float64."""
     n, found = batch_size(x), []
-    keys = jax.random.split(key, n)
+    # A row's random numbers follow from its values: its bound does not depend on the rows around it.
+    codes = _fingerprints(x)
+    keys = jax.vmap(lambda code: jax.random.fold_in(key, code))(jnp.asarray(codes))
     with double():
         model = to_double(model)
         for first in range(0, n, _ROWS):
@@ -366,7 +369,14 @@ def row_bounds(model: DBNModel, x: Any, *, key: PRNGKeyArray, n_samples: int) ->
             results = _bounds(model, part, n_samples, keys[block])
             found.append([np.asarray(result)[first - begin :] for result in results])
     bounds, variances = (np.concatenate(column) for column in zip(*found, strict=True))
-    return bounds, variances
+    _, index, counts = np.unique(codes, return_index=True, return_counts=True)  # equal rows err alike
+    return bounds, float(np.sqrt(np.sum(counts**2 * variances[index])) / n)
+
+
+def _fingerprints(x: Any) -> np.ndarray:
+    leaves = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(x)]
+    codes = [zlib.crc32(b"".join(part.tobytes() for part in row)) for row in zip(*leaves, strict=True)]
+    return np.array(codes, np.uint32)
 
 
 @eqx.filter_jit

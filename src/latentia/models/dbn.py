@@ -343,7 +343,7 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         bounds, noise = self._bounds(X, n_samples)
         normaliser = self.log_z(**options)
         mean = float(np.mean(bounds))
-        stderr = float(np.hypot(normaliser.stderr, np.sqrt(np.sum(noise)) / noise.size))
+        stderr = float(np.hypot(normaliser.stderr, noise))
         details = {
             **normaliser.details,
             "mean_bound": mean,
@@ -356,7 +356,7 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         ends = (mean - normaliser.upper, mean - normaliser.lower, mean - normaliser.estimate)
         return LogLikelihood(*ends, stderr, method, details)
 
-    def _bounds(self, X: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+    def _bounds(self, X: Any, n_samples: int) -> tuple[np.ndarray, float]:
         checks.integer(2)("n_samples", n_samples)  # one would not tell how noisy it is
         return row_bounds(self.model_, self._visibles(X, purpose="scoring"), key=random.key(0), n_samples=n_samples)
 
