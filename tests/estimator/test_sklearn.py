@@ -11,18 +11,19 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from latentia import PPCA, RBM
+from latentia import DBM, PPCA, RBM, MultimodalDBM
 from latentia.registry import FAMILIES
 
-#: The checks feed real-valued data; a Bernoulli RBM refuses those (tested elsewhere), so it is checked with
-#: visible units that fit them.
-OVERRIDES = {"rbm": {"visible": "gaussian", "n_components": 3}}
+#: The checks feed real-valued data; Bernoulli visibles refuse those (tested elsewhere), so the machines that have
+#: them are checked with visible units that fit.
+REAL = {"visible": "gaussian"}
 SHORT = {"n_epochs": 2}
 
 
 def _instances():
     for family in FAMILIES:
-        yield family.estimator()(**{**family.tiny, **SHORT, **OVERRIDES.get(family.name, {}), "random_state": 0})
+        real = REAL if "visible" in family.estimator()().get_params() else {}
+        yield family.estimator()(**{**family.tiny, **SHORT, **real, "random_state": 0})
 
 
 def _expected_to_fail(estimator):
@@ -31,7 +32,12 @@ def _expected_to_fail(estimator):
         why = "the check wants seven digits; arithmetic is float32 (equality to rounding is tested with the model)"
     else:
         why = "the start or the order of the rows is random, and repeated rows draw other random numbers"
-    return {"check_sample_weight_equivalence_on_dense_data": why}
+    failing = {"check_sample_weight_equivalence_on_dense_data": why}
+    if isinstance(estimator, DBM | MultimodalDBM):
+        failing["check_methods_subset_invariance"] = (
+            "the check wants seven digits; mean field of a batch in float32 agrees to six"
+        )
+    return failing
 
 
 @parametrize_with_checks(list(_instances()), expected_failed_checks=_expected_to_fail)

@@ -11,14 +11,14 @@ import pytest
 from scipy.special import expit, logsumexp
 from sklearn.base import clone
 
-from latentia import registry
+from latentia import DBN
 from latentia.core.errors import DataError, ParameterError
 from latentia.core.space import enumerate_states
+from latentia.estimator import saving
 from latentia.learning import contrastive
 from latentia.learning.up_down import up_down
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.models.belief_net import DBNModel, row_bounds
-from latentia.models.dbn import DBN
 
 SMALL = {
     "hidden": (5, 4),
@@ -281,12 +281,7 @@ def test_a_run_resumes_to_the_same_bits(data, labelled, tmp_path):
     assert (folder / "pretraining" / "stage-2" / "metrics.jsonl").is_file()
 
 
-def test_files_bring_back_the_same_network(data, labelled, tmp_path, monkeypatch):
-    if "dbn" not in [family.name for family in registry.FAMILIES]:
-        entry = registry.Family("dbn", "latentia.models.dbn:DBN", "", "", {}, "binary")
-        monkeypatch.setattr(registry, "FAMILIES", (*registry.FAMILIES, entry))
-    from latentia.estimator import saving
-
+def test_files_bring_back_the_same_network(data, labelled, tmp_path):
     labelled.save(tmp_path / "dbn.safetensors")
     loaded = saving.load(tmp_path / "dbn.safetensors")
     np.testing.assert_array_equal(loaded.transform(data[0]), labelled.transform(data[0]))

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from latentia.commands.console import emit, json_option, table
+from latentia.commands.inputs import CONFIG
 from latentia.core.errors import UnknownNameError
 
 
@@ -41,6 +42,10 @@ def reproduce(
     if out is None:
         raise click.UsageError("Missing option '--out': the folder to write.")
     result = RECIPES[name].run(out, cpu=cpu, seed=seed, quick=quick)
+    if (out / CONFIG).is_file():
+        from latentia.report import build_report
+
+        result["report"] = str(build_report(out, title=RECIPES[name].description))
     emit(result, as_json=as_json, text=_text(name, result, out))
 
 

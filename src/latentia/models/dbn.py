@@ -87,7 +87,7 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
 
     Example:
         >>> import numpy as np
-        >>> from latentia.models.dbn import DBN
+        >>> from latentia import DBN
         >>> X = np.random.default_rng(0).integers(0, 2, (64, 6))
         >>> dbn = DBN(hidden=(4, 3), pretraining_epochs=2, n_epochs=1, batch_size=16, random_state=0)
         >>> dbn.fit(X, X[:, 0]).predict(X).shape, dbn.transform(X, layer=2).shape

@@ -40,7 +40,7 @@ _SMALL = {
             "n_epochs": 720,
             "learning_rate": 0.5,
         },
-        "likelihood": {"n_temperatures": 16_000, "n_chains": 1024},
+        "likelihood": {"n_temperatures": 24_000, "n_chains": 1024},
     },
     "cpu": {
         "fit": {

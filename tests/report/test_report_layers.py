@@ -1,0 +1,46 @@
+"""Reports of machines with several layers, labels and kinds of data; pictures that a run left behind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from latentia import DBM, DBN, MultimodalDBM
+from latentia.report import build_report
+from latentia.report.plots import image_grid
+
+RNG = np.random.default_rng(0)
+X = (RNG.random((60, 6)) < 0.5).astype(float)
+Y = RNG.integers(0, 3, 60)
+SHORT = {"n_epochs": 1, "random_state": 0}
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        DBM((4, 3), **SHORT),
+        DBN((4, 3), pretraining_epochs=1, **SHORT),
+        MultimodalDBM({"a": 4, "b": 2}, hidden=(3,), joint=2, visible="bernoulli", **SHORT),
+    ],
+    ids=["dbm", "dbn", "multimodal"],
+)
+def test_every_section_can_be_made(machine, tmp_path):
+    machine.set_params(run_dir=tmp_path / "run").fit(X, Y)
+    figure = image_grid(RNG.random((4, 4)), (2, 2))
+    figure.savefig(tmp_path / "run" / "filled-in.png")
+    page = build_report(tmp_path / "run", rows=X, image_shape=(2, 3)).read_text()
+    assert "Could not be made" not in page
+    assert "cannot" not in page.split("<main")[-1].split("Reconstructions")[0].lower() or isinstance(machine, DBN)
+    assert "data:image/png;base64," in page
+    assert "Pictures" in page
+    assert page.count("<h3") + page.count("<h2") >= 7
+
+
+def test_switching_a_unit_of_the_second_layer_reaches_the_visibles():
+    dbm = DBM((4, 3), n_epochs=200, batch_size=10, learning_rate=0.3, random_state=0).fit(X)
+    on, off = dbm.latent_switches()
+    assert on.shape == off.shape == (7, 7)
+    assert (on[np.arange(7), np.arange(7)] == 1).all()
+    assert (off[np.arange(7), np.arange(7)] == 0).all()
+    change = np.abs(dbm.inverse_transform(on) - dbm.inverse_transform(off)).max(1)
+    assert (change > 1e-6).all()
