@@ -384,5 +384,5 @@ def test_unknown_options_name_the_valid_ones(tmp_path):
 
 def test_available_lists_everything():
     infos = available()
-    assert len({info.name for info in infos}) == len(infos) == 9
+    assert len({info.name for info in infos}) == len(infos) == 10
     assert all(info.description for info in infos)

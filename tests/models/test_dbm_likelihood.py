@@ -79,16 +79,16 @@ def test_evidence_brackets_the_exact_free_energies(kind):
 
 def test_annealing_between_q_and_the_posterior_is_unbiased_in_both_directions():
     """E[w] exp(F) = 1 upwards and E[1/w] exp(−F) = 1 downwards, for any number of temperatures."""
-    model = machine((3, 2, 2, 2), seed=3, gain=2.5)
+    model = machine((3, 2, 2, 2), seed=6, gain=4.0)
     x = some_x(model, 1)
     wanted = -free(model, x)[0]
     many = jax.tree.map(lambda a: jnp.asarray(np.repeat(a, 5000, axis=0)), x)
     keys = jax.random.split(jax.random.key(0), 5000)
-    bound, forward, reverse = map(np.asarray, _bracketed(model, many, keys, np.array([0.0, 0.0, 0.4, 1.0]), 50))
+    bound, forward, reverse = map(np.asarray, _bracketed(model, many, keys, np.array([0.0, 0.0, 0.7, 1.0]), 50))
     for log_w in (forward.ravel() - wanted, wanted - reverse.ravel()):
         w = np.exp(log_w)
         stderr = w.std() / np.sqrt(w.size)
-        assert stderr < 0.003
+        assert stderr < 0.005
         assert abs(w.mean() - 1) < 4.5 * stderr
     # Jensen: low and high on average; and three temperatures are better than none.
     assert bound[0] + 0.1 < forward.mean() < wanted - 0.02

@@ -1,8 +1,8 @@
 """Deep Boltzmann machines.
 
-Layers of units in a chain, every neighbouring pair coupled, with offsets μ that centre the couplings:
+Layers z = (h¹, h², …) in a chain above x, neighbours coupled, with offsets μ that centre the couplings:
 
-    E(x, h) = E_v(x) − Σ_l b_lᵀh^l − (x − μ⁰)ᵀW¹(h¹ − μ¹) − (h¹ − μ¹)ᵀW²(h² − μ²) − …
+    E(x, z) = E_v(x) − Σ_l b_lᵀh^l − (x − μ⁰)ᵀW¹(h¹ − μ¹) − (h¹ − μ¹)ᵀW²(h² − μ²) − …
 
 Neither p(h | x) nor F(x) is tractable: the data enter through the mean-field bound, the model's own samples through
 persistent chains, and all layers learn together from random weights (Salakhutdinov and Hinton, 2009; Montavon and

@@ -1,7 +1,11 @@
 """Deep belief networks, learned layer by layer and then as a whole.
 
 An RBM is learned on the data, a second one on the hidden activities of the first, and so on; the RBMs below the
-last become directed layers, x ← h¹ ← … ← h^{L−1} – h^L. A new RBM replaces the prior that the one below has over
+last become directed layers, x ← h¹ ← … ← h^{L−1} – h^L:
+
+    E(x, z) = E_RBM(h^{L−1}, h^L) − log p(x | h¹) − Σ_{l<L−1} log p(h^l | h^{l+1}),      log Z that of the RBM.
+
+A new RBM replaces the prior that the one below has over
 its hidden units, and a better prior raises a bound on log p(x) (Hinton, Osindero and Teh, 2006). Afterwards the
 recognition weights are untied from the generative ones and all of them learn together, up and down
 (:mod:`latentia.learning.up_down`). With labels, one softmax group joins the visibles of the last RBM. The energy

@@ -3,7 +3,7 @@
 Every modality m has visible units of its own type and its own hidden layers; the highest of each pathway is coupled
 to one joint layer j, so that E is a sum of one deep Boltzmann machine per pathway over a shared top:
 
-    E = Σ_m [E_m(x_m) + Σ_l couplings along pathway m + coupling(h_m^top, j)] − cᵀj.
+    E(x, z) = Σ_m [E_m(x_m) + Σ_l couplings along pathway m + coupling(h_m^top, j)] − cᵀj.
 
 A modality that is missing is one more layer without data: mean field infers it, clamped Gibbs sampling generates
 it, and the joint code given one modality is comparable with the joint code given another. Reference: Srivastava and
@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
 from latentia.core import space
@@ -234,7 +235,7 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
 
     def _matrix(self, X: Any) -> Any:
         """One matrix from a mapping of modalities, in the order of ``modalities``."""
-        if not isinstance(X, Mapping):
+        if not _named(X):
             return X
         if self.modalities is None:
             raise ParameterError("Data given by name need modalities={name: number of columns, …}.")
@@ -246,7 +247,7 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
         return np.column_stack([np.asarray(X[name], np.float64) for name in self.modalities])
 
     def _visibles(self, X: Any, *, purpose: Any) -> Any:
-        if not isinstance(X, Mapping):
+        if not _named(X):
             return super()._visibles(X, purpose=purpose)
         check_is_fitted(self, "model_")
         widths, spaces = self.blueprint_["modalities"], self.model_.x_space
@@ -308,7 +309,7 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
 
     def _with_gaps(self, X: Mapping[str, Any]) -> np.ndarray:
         """One matrix with NaN where a modality is missing."""
-        if not isinstance(X, Mapping):
+        if not _named(X):
             raise DataError("Pass a mapping from the names of the modalities that there are to matrices.")
         self._visibles(X, purpose="coding")  # checks what is given
         widths, n = self.blueprint_["modalities"], len(next(iter(X.values())))
@@ -364,6 +365,11 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
     def _network_inputs(self, X: Any) -> np.ndarray:
         """Mean-field activities of the highest layers of the pathways."""
         return apply_rows(_pathway_ends, self.model_, self._visibles(X, purpose="coding"))
+
+
+def _named(X: Any) -> bool:
+    """Whether data are given by the names of their modalities (one of SciPy's sparse matrices is a mapping too)."""
+    return isinstance(X, Mapping) and not issparse(X)
 
 
 def _below_joint(model: LayeredModel) -> list[tuple[int, int]]:
