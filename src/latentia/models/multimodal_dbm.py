@@ -165,18 +165,23 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
     # -- structure -----------------------------------------------------------------------------------------
 
     def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
-        widths = self._widths(int(X.shape[1]))
+        facts = self._structure(int(X.shape[1]))
+        ends = np.cumsum([0, *facts["modalities"].values()])
+        for number, (begin, end) in enumerate(itertools.pairwise(ends)):
+            if facts["units"][number] == "categorical":
+                facts["n_states"][number] = max(2, int(X[:, begin:end].max()) + 1)
+        return facts
+
+    def _structure(self, n_features: int) -> dict[str, Any]:
+        """What the parameters alone say of the modalities; categorical sites have two states until data come."""
+        widths = self._widths(n_features)
         units = [self.visible] * len(widths) if isinstance(self.visible, str) else list(self.visible)
         if len(units) != len(widths):
             raise ParameterError(f"visible names {len(units)} unit types for {len(widths)} modalities.")
         for kind in units:
             checks.one_of(*VISIBLE)("visible", kind)
-        ends = np.cumsum([0, *widths.values()])
-        parts = [X[:, a:b] for a, b in itertools.pairwise(ends)]
-        states = [
-            max(2, int(p.max()) + 1) if u == "categorical" else None for u, p in zip(units, parts, strict=True)
-        ]
-        return {"n_features": int(X.shape[1]), "modalities": widths, "units": units, "n_states": states}
+        states = [2 if kind == "categorical" else None for kind in units]
+        return {"n_features": n_features, "modalities": widths, "units": units, "n_states": states}
 
     def _widths(self, n: int) -> dict[str, int]:
         if self.modalities is None:
@@ -204,8 +209,9 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> LayeredModel:
         """Small random weights along every pathway and to the joint layer; labels, if any, joined there too."""
-        widths = blueprint["modalities"]
-        kinds = zip(blueprint["units"], widths.values(), blueprint["n_states"], strict=True)
+        facts = blueprint if "modalities" in blueprint else self._structure(blueprint["n_features"])
+        widths = facts["modalities"]
+        kinds = zip(facts["units"], widths.values(), facts["n_states"], strict=True)
         visible = [make_units(kind, width, states) for kind, width, states in kinds]
         if "classes" in blueprint:
             visible.append(make_units("categorical", 1, len(blueprint["classes"])))
