@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 from layered_machines import (
     KINDS,
     energies_of,
+    exact_log_z,
     free,
     grid,
     kinds,
@@ -142,6 +143,15 @@ def test_offsets_start_and_follow_at_the_means_of_data_and_mean_field(kind):
     for found, mean in zip(start.offsets, start.centres(x, None), strict=True):
         close(found, mean, tolerance=1e-3)
     assert np.abs(np.asarray(start.offsets[-1])).min() > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["three layers and labels", "categorical"])
+def test_log_z_of_an_uncoupled_machine_counts_its_constant(kind):
+    base = machine(**KINDS[kind], seed=3).base()
+    assert not any(np.asarray(w).any() for w in base.weights)
+    shifted = eqx.tree_at(lambda m: m.constant, base, jnp.array(0.7))
+    close(shifted.base_log_z(), exact_log_z(shifted), tolerance=1e-10)
+    close(shifted.base_log_z(), base.base_log_z() - 0.7, tolerance=1e-12)
 
 
 # -- clamping --------------------------------------------------------------------------------------------
@@ -282,6 +292,19 @@ def test_the_guess_goes_upwards_through_layers_that_stand_at_their_offsets():
         wanted = expit(np.asarray(model.hidden[layer].bias) + (below - mu[layer]) @ w[layer])
         close(found, wanted, tolerance=1e-12)
         below = wanted
+
+
+def test_a_round_updates_the_second_colour_from_the_first_ones_new_means():
+    model = machine((3, 2, 2, 2), seed=7, gain=4.0)
+    clamped = model.clamped(np.array([1.0, 0.0, 1.0]))
+    old = _field_moved(clamped.guess(), 3, 2.0)
+    w, mu = ([np.asarray(a) for a in side] for side in (clamped.weights, clamped.offsets))
+    b = [np.asarray(layer.bias) for layer in clamped.hidden]
+    centred = [np.asarray(m) - o for m, o in zip(old.mean(), mu, strict=True)]
+    outer = [expit(b[0] + w[0] @ centred[1]), expit(b[2] + centred[1] @ w[1])]  # h¹ and h³ given h²
+    inner = expit(b[1] + (outer[0] - mu[0]) @ w[0] + w[1] @ (outer[1] - mu[2]))  # then h² given them
+    for found, wanted in zip(clamped.refine(old).mean(), (outer[0], inner, outer[1]), strict=True):
+        close(found, wanted, tolerance=1e-12)
 
 
 def test_codes_with_labels_unseen_are_those_of_the_hidden_layers_alone():
