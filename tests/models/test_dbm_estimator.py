@@ -153,6 +153,16 @@ def test_every_stage_has_the_copies_that_its_place_asks_for(data):
     assert stages[2].prepare(jnp.asarray(rows[2]), key=jax.random.key(1)).shape == (9, 3)
 
 
+@pytest.mark.parametrize("objective", ["pcd", "cd", "tempering"])
+def test_objectives_by_name_get_the_numbers_of_the_estimator(objective):
+    numbers = {"k": 3, "rounds": 7, "n_replicas": 4, "n_chains": 9}
+    dbm = DBM(**{**SMALL, **numbers, "objective": objective})
+    found = dbm._learner(dbm._plan(100)).objective
+    assert (found.n_steps, found.inference.n_rounds, found.inference.tolerance) == (3, 7, 0.0)
+    assert found.n_chains == (None if objective == "cd" else 9)
+    assert objective != "tempering" or found.sampler.betas.shape == (4,)
+
+
 def test_heavy_rows_pull_the_marginals(data):
     X, _ = data
     weights = 1 + 9 * X[:, 0]
@@ -217,6 +227,9 @@ def test_codes_are_mean_field_activities_layer_by_layer(data, plain, labelled):
         wanted = infer_means(dbm.model_, x if dbm is plain else (x, None))
         np.testing.assert_allclose(codes[3], np.concatenate(wanted), atol=1e-5)
         assert len(dbm.get_feature_names_out()) == 7
+    deep, x = adopted((3, 2, 2, 2), seed=1), states(adopted((3, 2, 2, 2)).model_.x_space)
+    for layer, columns in ((1, slice(0, 2)), (2, slice(2, 4)), (3, slice(4, 6))):
+        np.testing.assert_array_equal(deep.transform(x, layer=layer), deep.transform(x)[:, columns])
     assert np.mean((plain.reconstruct(X) - X) ** 2) < 0.5 * np.mean((X.mean(0) - X) ** 2)
     np.testing.assert_allclose(plain.reconstruct(X), plain.inverse_transform(plain.transform(X)))
 
