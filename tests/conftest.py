@@ -1,6 +1,11 @@
-"""Strict arithmetic for every test: no silent promotion of dtypes or ranks."""
+"""Strict arithmetic for every test: no silent promotion of dtypes or ranks; and compiling that is quick."""
 
+import gc
 import os
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
 
 # Compiled functions are shared between the test processes and between runs.
 os.environ.setdefault(
@@ -8,9 +13,28 @@ os.environ.setdefault(
 )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 # Tiny models take far longer to compile than to run: do not optimise.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+_FLAGS = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
+if version("jaxlib").startswith("0.10."):  # later ones do not know the flag, and refuse to start
+    _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault("XLA_FLAGS", " ".join(_FLAGS))
 
 import jax
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+#: Every compiled function keeps some memory mappings, of which Linux allows a process 65,530.
+MOST_MAPPINGS = 20_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _release_compiled_functions():
+    """Forget compiled functions after a module if there are many: a process that runs out of mappings crashes."""
+    yield
+    mappings = Path("/proc/self/maps")
+    if mappings.exists() and mappings.read_text().count("\n") > MOST_MAPPINGS:
+        from latentia.learning import compiled
+
+        compiled.forget()
+        jax.clear_caches()
+        gc.collect()

@@ -7,7 +7,7 @@ Each names the capabilities it needs in ``requires``; :func:`require` compares a
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import UnionType
 from typing import Any, Self, get_args
 
@@ -15,8 +15,10 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PRNGKeyArray
 
+from latentia.core import space
 from latentia.core.errors import CapabilityError
 from latentia.core.model import AbstractModel, AbstractPosterior, Scalar
+from latentia.core.space import Domain
 
 Metrics = dict[str, Array]
 #: A capability, or several of which one is enough (``FreeEnergy | Clamps``).
@@ -30,6 +32,11 @@ class AbstractAlgorithm(eqx.Module):
     @abc.abstractmethod
     def requires(self) -> tuple[Need, ...]:
         """The capabilities that a model must have."""
+
+    @property
+    def name(self) -> str:
+        """What error messages call it."""
+        return type(self).__name__
 
 
 class AbstractInference(AbstractAlgorithm):
@@ -82,6 +89,29 @@ class AbstractSampler(AbstractAlgorithm):
 class AbstractObjective(AbstractAlgorithm):
     """A scalar surrogate whose gradient is the learning direction."""
 
+    @property
+    def domains(self) -> tuple[Domain, ...]:
+        """The domains that the visibles may have; by default all."""
+        return get_args(Domain)
+
+    def surveyed(self, look: Callable[[], Any], *, key: PRNGKeyArray) -> Self:
+        """The objective after a look at the data (many visibles, from ``look``), before training; runs on the host.
+
+        Noise distributions are fitted here. By default nothing is looked at.
+        """
+        del look, key
+        return self
+
+    def learned(self, state: Any) -> Any:
+        """The part of the state that is learned along with the model (an encoder, say); by default None."""
+        del state
+        return None
+
+    def with_learned(self, state: Any, learned: Any) -> Any:
+        """The state with that part exchanged."""
+        del learned
+        return state
+
     @abc.abstractmethod
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> Any:
         """The objective's state (persistent chains …), from a batch."""
@@ -97,6 +127,16 @@ class AbstractObjective(AbstractAlgorithm):
 
 class AbstractLearner(AbstractAlgorithm):
     """Changes θ. The only thing that the training loop knows."""
+
+    @property
+    def domains(self) -> tuple[Domain, ...]:
+        """The domains that the visibles may have; by default all."""
+        return get_args(Domain)
+
+    def surveyed(self, look: Callable[[], Any], *, key: PRNGKeyArray) -> Self:
+        """See :meth:`AbstractObjective.surveyed`."""
+        del look, key
+        return self
 
     @abc.abstractmethod
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> Any:
@@ -131,19 +171,39 @@ def missing(algorithm: AbstractAlgorithm, model: AbstractModel) -> list[Need]:
     return [need for need in algorithm.requires if not isinstance(model, need)]
 
 
+def foreign(algorithm: AbstractAlgorithm, model: AbstractModel) -> list[str]:
+    """The domains of the model's visibles that the algorithm cannot work in."""
+    if not isinstance(algorithm, AbstractObjective | AbstractLearner):
+        return []
+    return sorted({leaf.domain for leaf in space.leaves(model.x_space)} - set(algorithm.domains))
+
+
+def misfit(algorithm: AbstractAlgorithm, model: AbstractModel) -> str | None:
+    """Why the algorithm cannot be used with the model; None if it can."""
+    reasons = []
+    lacking = missing(algorithm, model)
+    if lacking:
+        needs = (" or ".join(f"{c.__name__} ({', '.join(_methods(c))})" for c in _either(n)) for n in lacking)
+        reasons.append(f"it needs {' and '.join(needs)}")
+    strange = foreign(algorithm, model)
+    if strange:
+        reasons.append(f"it works on {_list(algorithm.domains)} data, not on {_list(strange)}")  # type: ignore[attr-defined]
+    return "; ".join(reasons) or None
+
+
 def require(algorithm: AbstractAlgorithm, model: AbstractModel, *, fitting: Iterable[str] = ()) -> None:
     """Raise a :class:`CapabilityError` that says what is missing and which algorithms would fit."""
-    lacking = missing(algorithm, model)
-    if not lacking:
+    reason = misfit(algorithm, model)
+    if reason is None:
         return
-    needs = " and ".join(
-        " or ".join(f"{c.__name__} ({', '.join(_methods(c))})" for c in _either(n)) for n in lacking
-    )
     fits = list(fitting)
     hint = f" Objectives that fit: {', '.join(fits)}." if fits else ""
-    raise CapabilityError(
-        f"{type(algorithm).__name__} cannot be used with {type(model).__name__}: it needs {needs}.{hint}"
-    )
+    raise CapabilityError(f"{algorithm.name} cannot be used with {type(model).__name__}: {reason}.{hint}")
+
+
+def _list(words: Iterable[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def _either(need: Any) -> tuple[type[AbstractModel], ...]:

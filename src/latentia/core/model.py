@@ -14,6 +14,7 @@ capability             implement                        get
 ``Normalised``         ``free_energy`` with log Z = 0   exact likelihoods
 ``LatentFreeEnergy``   ``latent_free_energy``           exact log Z by enumerating the latents
 ``ExactPosterior``     ``posterior``                    transform, EM, the exact inference
+``Encodes``            ``code_space``, ``encode``       transform of models without latents
 ``Clamps``             ``clamped``                      inference by mean field, likelihoods without F
 ``MeanField``          ``guess``, ``refine`` …          the variational positive phase, transform
 ``Conditionals``       ``begin``, ``sweep``             Gibbs sampling, CD, PCD, clamped sampling
@@ -107,6 +108,23 @@ class ExactPosterior(AbstractModel):
         """p(z | x)."""
 
 
+class Encodes(AbstractModel):
+    """x has a code that is a function of it: sources, whitened values, responses of filters.
+
+    The code of a model without latents (``z_space`` is empty); where it also :class:`Decodes`, ``decode`` takes the
+    code.
+    """
+
+    @property
+    @abc.abstractmethod
+    def code_space(self) -> Any:
+        """The codes: a pytree of :class:`~latentia.core.space.Space`."""
+
+    @abc.abstractmethod
+    def encode(self, x: Any) -> Any:
+        """The code of x."""
+
+
 class MeanField(AbstractModel):
     """A model of latents alone (``x_space`` is empty) that factorial distributions q approximate.
 
@@ -174,7 +192,7 @@ class ExactSampler(AbstractModel):
 
 
 class Decodes(AbstractModel):
-    """The visibles' mean given the latents is known."""
+    """The visibles' mean given the latents (or the code, see :class:`Encodes`) is known."""
 
     @abc.abstractmethod
     def decode(self, z: Any) -> Any:

@@ -29,6 +29,7 @@ from latentia.core.model import (
     AbstractModel,
     Clamps,
     Decodes,
+    Encodes,
     ExactPosterior,
     FreeEnergy,
     Initialised,
@@ -37,11 +38,12 @@ from latentia.core.model import (
 from latentia.estimator import checks, saving, training
 from latentia.estimator.drawing import draw
 from latentia.estimator.rows import apply_rows
-from latentia.inference import MeanFieldInference, infer_means
+from latentia.inference import MeanFieldInference, code_of, code_space
 from latentia.learning import fitting
 from latentia.learning.batches import is_mapped
 from latentia.learning.compiled import AbstractPrepare
 from latentia.learning.contrastive import ContrastiveState
+from latentia.learning.score_matching import hyvarinen_score
 from latentia.likelihood.pseudo import can_pseudo, pseudo_log_likelihood
 from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops import random
@@ -147,11 +149,13 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     ) -> None:
         learner = self._learner(plan)
         require(learner, model, fitting=fitting(model))
+        prepare = self._prepare(model)
+        learner = learner.surveyed(lambda: training.survey(rows, prepare, seed), key=random.key(seed))
         for name in ("_log_z", "_state"):
             if name in self.__dict__:
                 delattr(self, name)
         try:
-            result = training.run(self, model, rows, learner, self._prepare(model), plan, seed, weights, state)
+            result = training.run(self, model, rows, learner, prepare, plan, seed, weights, state)
         except (DivergenceError, NotNormalisableError) as error:
             if error.result is not None:
                 self._keep(error.result)
@@ -165,7 +169,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             result.seconds,
             result.compile_seconds,
         )
-        self._n_features_out = space.width(self.model_.z_space)
+        self._n_features_out = space.width(code_space(self.model_))
 
     def adopt(
         self, model: AbstractModel, blueprint: dict[str, Any], feature_names: list[str] | None = None
@@ -175,7 +179,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         self.n_features_in_ = blueprint["n_features"]
         if feature_names:
             self.feature_names_in_ = np.asarray(feature_names, dtype=object)
-        self._n_features_out = space.width(model.z_space)
+        self._n_features_out = space.width(code_space(model))
         return self
 
     # -- data ----------------------------------------------------------------------------------------------
@@ -207,8 +211,8 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     # -- use -----------------------------------------------------------------------------------------------
 
     def transform(self, X: Any) -> np.ndarray:
-        """Posterior means of the latents, one row per example."""
-        model = self._needs(ExactPosterior | Clamps, "transform")
+        """Posterior means of the latents (or the codes of a model without latents), one row per example."""
+        model = self._needs(ExactPosterior | Clamps | Encodes, "transform")
         return apply_rows(_code, model, self._visibles(X, purpose="coding"))
 
     def inverse_transform(self, X: Any) -> np.ndarray:
@@ -217,7 +221,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         Z = np.asarray(X, np.float32)
         if Z.ndim != 2 or Z.shape[1] != self._n_features_out:
             raise DataError(f"Latents must be a matrix with {self._n_features_out} columns, got shape {Z.shape}.")
-        means = apply_rows(_decode, model, space.unflatten(model.z_space, Z))
+        means = apply_rows(_decode, model, space.unflatten(code_space(model), Z))
         return self._data_columns(space.flatten(model.x_space, means))
 
     def _data_columns(self, values: np.ndarray) -> np.ndarray:
@@ -315,8 +319,8 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def validation_scorer(self, rows: np.ndarray) -> Callable[[Any], float]:
         """How early stopping scores a model on held-out rows: higher is better.
 
-        The likelihood where it is normalised, the pseudo-likelihood where the data are discrete, and otherwise
-        the negative squared error of the reconstructions.
+        The likelihood where it is normalised, the pseudo-likelihood where the data are discrete, otherwise the
+        negative squared error of the reconstructions, or the negative score-matching objective where there are none.
         """
         rows = self._rows(rows[:, : self.n_features_in_], purpose="scoring")
 
@@ -326,6 +330,8 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 return -float(np.mean(apply_rows(_free_energy, model, x)))
             if can_pseudo(model):
                 return float(np.mean(pseudo_log_likelihood(model, jnp.asarray(x[:VALIDATION_ROWS]))))
+            if not isinstance(model, Decodes):
+                return -float(np.mean(apply_rows(_sliced_score, model, x)))
             data, again = jax.tree.leaves(x), jax.tree.leaves(apply_rows(_reconstruct, model, x))
             errors = [(a - b) ** 2 for a, b in zip(again, data, strict=False)]
             return -float(np.mean(np.concatenate([e.reshape(len(e), -1) for e in errors], axis=1)))
@@ -353,7 +359,7 @@ def _initialise(model: Any, x: Any, key: Any) -> Any:
 
 
 def _code(model: Any, x: Any) -> Any:
-    return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(infer_means(model, x))])
+    return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(code_of(model, x))])
 
 
 def _decode(model: Any, z: Any) -> Any:
@@ -361,7 +367,13 @@ def _decode(model: Any, z: Any) -> Any:
 
 
 def _reconstruct(model: Any, x: Any) -> Any:
-    return model.decode(infer_means(model, x))
+    return model.decode(code_of(model, x))
+
+
+def _sliced_score(model: Any, x: Any) -> Any:
+    """The score-matching objective of one example, in directions that are always the same."""
+    size = sum(leaf.size for leaf in jax.tree.leaves(x))
+    return hyvarinen_score(model, x, jax.random.rademacher(random.key(0), (8, size), np.float32))
 
 
 def _free_energy(model: Any, x: Any) -> Any:

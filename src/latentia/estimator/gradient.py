@@ -13,6 +13,7 @@ import optax
 from sklearn.utils import check_random_state
 
 from latentia.core.algorithms import AbstractLearner
+from latentia.core.model import Decodes
 from latentia.estimator import checks, training
 from latentia.estimator.base import LatentEstimator
 from latentia.estimator.training import Plan
@@ -105,7 +106,8 @@ class GradientEstimator(LatentEstimator):
         few = read_rows(rows, np.linspace(0, rows.shape[0] - 1, MONITOR_ROWS).astype(int))
         scorer = self.validation_scorer(few)
         if not can_pseudo(model):
-            return {"reconstruction_error": lambda model: -scorer(model)} if self.monitor else {}
+            name = "reconstruction_error" if isinstance(model, Decodes) else "score_matching_loss"
+            return {name: lambda model: -scorer(model)} if self.monitor else {}
         cost = few.size * sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_array)))
         wanted = self.monitor == "always" or (self.monitor == "auto" and cost < MONITOR_COST)
         return {"pseudo_likelihood": scorer} if wanted else {}

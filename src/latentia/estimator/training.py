@@ -96,6 +96,11 @@ def some_rows(rows: np.ndarray, seed: int, most: int = 20_000) -> np.ndarray:
     return read_rows(rows, np.random.default_rng(seed).choice(rows.shape[0], most, replace=False))
 
 
+def survey(rows: np.ndarray, prepare: AbstractPrepare, seed: int) -> Any:
+    """Visibles of many rows, as training meets them."""
+    return prepare(jnp.asarray(some_rows(rows, seed)), key=random.key(seed))
+
+
 def validate_mapped(estimator: Any, X: np.ndarray, *, reset: bool) -> np.ndarray:
     """Check a memory map block by block, without reading it into memory as a whole."""
     if X.ndim != 2 or X.shape[0] < 2 or X.shape[1] < 1 or X.dtype.kind not in "fiub":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from latentia.core.model import ExactPosterior
+from latentia.core.model import Encodes, ExactPosterior
 from latentia.inference.exact import Exact
 from latentia.inference.mean_field import MeanFieldInference
 
@@ -17,4 +17,14 @@ def infer_means(model: Any, x: Any) -> Any:
     return means[len(means) - len(model.z_space) :]  # after the visibles that were not observed
 
 
-__all__ = ["Exact", "MeanFieldInference", "infer_means"]
+def code_space(model: Any) -> Any:
+    """The space of what represents x: the latents', or that of the codes of a model without latents."""
+    return model.code_space if isinstance(model, Encodes) else model.z_space
+
+
+def code_of(model: Any, x: Any) -> Any:
+    """What represents one example: the means of its latents, or the code of a model without latents."""
+    return model.encode(x) if isinstance(model, Encodes) else infer_means(model, x)
+
+
+__all__ = ["Exact", "MeanFieldInference", "code_of", "code_space", "infer_means"]

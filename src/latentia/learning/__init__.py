@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from latentia.core.algorithms import AbstractObjective, missing
+from latentia.core.algorithms import AbstractObjective, misfit
 from latentia.core.errors import ParameterError, UnknownNameError
 from latentia.core.model import AbstractModel
-from latentia.learning import contrastive
+from latentia.learning import contrastive, score_matching
 
 #: Objectives by name. Each factory takes the numbers it names and ignores none.
 OBJECTIVES: dict[str, Callable[..., AbstractObjective]] = {
     "cd": contrastive.cd,
     "pcd": contrastive.pcd,
     "tempering": contrastive.tempering,
+    "score_matching": score_matching.ScoreMatching,
+    "sliced_score_matching": score_matching.sliced,
+    "denoising_score_matching": score_matching.DenoisingScoreMatching,
+    "nonnegative_score_matching": score_matching.NonnegativeScoreMatching,
 }
 
 
 def fitting(model: AbstractModel) -> list[str]:
     """The names of the objectives that can train a model."""
-    return [name for name, make in OBJECTIVES.items() if not missing(make(), model)]
+    return [name for name, make in OBJECTIVES.items() if misfit(make(), model) is None]
 
 
 def objective(name_or_object: str | AbstractObjective, **numbers: int | float | None) -> AbstractObjective:

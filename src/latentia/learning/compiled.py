@@ -131,6 +131,11 @@ def is_compiled(inputs: Inputs, carry: Carry) -> bool:
     return _signature((inputs, carry)) in _CACHE
 
 
+def forget() -> None:
+    """Let go of all compiled loops, and of the memory that they hold."""
+    _CACHE.clear()
+
+
 def _signature(tree: Any) -> Any:
     flat, treedef = jax.tree.flatten(tree)
     specs = tuple((jax.typeof(leaf), leaf.sharding) if isinstance(leaf, jax.Array) else leaf for leaf in flat)

@@ -102,7 +102,7 @@ class Contrastive(AbstractObjective):
         """A surrogate with the gradient of the energy gap between data and samples, and that gap as a metric."""
         chains = jax.lax.stop_gradient(state.chains)
         samples, latents = jax.vmap(state.sampler.visible)(chains), jax.vmap(state.sampler.latent)(chains)
-        n, m = batch_size(x), batch_size(latents)
+        n, m = batch_size(x), batch_size(chains)
         signs = jnp.full(n, 1 / n) if weights is None else weights / n
         if isinstance(model, FreeEnergy):
             # One signed sum over data and samples, so that both share their products.

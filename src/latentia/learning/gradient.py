@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -13,6 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from latentia.core.algorithms import AbstractLearner, AbstractObjective, Metrics, Need
 from latentia.core.model import Centred, Constrained
 from latentia.core.parameters import trainable
+from latentia.core.space import Domain
 from latentia.learning.optimizer import Optimizer
 
 #: Most steps from one full step to the next: offsets, averages and metrics change slowly.
@@ -50,12 +52,27 @@ class GradientLearner(AbstractLearner):
         """What the objective needs."""
         return self.objective.requires
 
+    @property
+    def domains(self) -> tuple[Domain, ...]:
+        """The objective's."""
+        return self.objective.domains
+
+    @property
+    def name(self) -> str:
+        """The objective's."""
+        return self.objective.name
+
+    def surveyed(self, look: Callable[[], Any], *, key: PRNGKeyArray) -> Self:
+        """With an objective that has seen the data."""
+        return eqx.tree_at(lambda s: s.objective, self, self.objective.surveyed(look, key=key))
+
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> GradientState:
         """States of objective and optimiser."""
         average = jax.tree.map(jnp.array, eqx.filter(model, eqx.is_inexact_array)) if self.averaging else None
+        objective_state = self.objective.init(model, x, key=key)
         return GradientState(
-            self.objective.init(model, x, key=key),
-            self.optimizer.init(model),
+            objective_state,
+            self.optimizer.init(_joined(model, self.objective.learned(objective_state))),
             average,
             jnp.array(0.0),
             jnp.array(1.0),
@@ -71,15 +88,20 @@ class GradientLearner(AbstractLearner):
     ) -> tuple[Any, GradientState, Metrics]:
         """Samples, gradient, update, projection; a full step also moves offsets and average."""
         objective_state = self.objective.prepare(model, x, state.objective, key=key)
-        params, rest = eqx.partition(model, trainable(model))
+        learned = self.objective.learned(objective_state)
+        whole = _joined(model, learned)
+        params, rest = eqx.partition(whole, trainable(whole))
 
         def surrogate(params: Any) -> tuple[Any, Metrics]:
-            return self.objective.loss(eqx.combine(params, rest), x, weights, objective_state)
+            model, found = _parted(eqx.combine(params, rest), learned)
+            return self.objective.loss(model, x, weights, self.objective.with_learned(objective_state, found))
 
         grads, metrics = eqx.filter_grad(surrogate, has_aux=True)(params)
-        updated, optimizer_state = self.optimizer.update(
-            grads, state.optimizer, model, step=state.step, slowdown=state.slowdown
+        whole, optimizer_state = self.optimizer.update(
+            grads, state.optimizer, whole, step=state.step, slowdown=state.slowdown
         )
+        updated, learned = _parted(whole, learned)
+        objective_state = self.objective.with_learned(objective_state, learned)
         if since and self.centring and isinstance(model, Centred):
             updated = updated.recentred(model.centres(x, weights), 1 - (1 - self.centring) ** since)
         if isinstance(updated, Constrained):
@@ -105,3 +127,13 @@ class GradientLearner(AbstractLearner):
     def final(self, model: Any, state: GradientState) -> Any:
         """The averaged model, if there is one."""
         return eqx.combine(state.average, model) if self.averaging else model
+
+
+def _joined(model: Any, learned: Any) -> Any:
+    """What the optimiser moves: the model, and what the objective learns along with it."""
+    return model if learned is None else (model, learned)
+
+
+def _parted(whole: Any, learned: Any) -> tuple[Any, Any]:
+    """The inverse of :func:`_joined`."""
+    return (whole, None) if learned is None else whole
