@@ -59,6 +59,21 @@ class AbstractSampler(AbstractAlgorithm):
     and :meth:`adapt` returns the adapted sampler.
     """
 
+    @property
+    def domains(self) -> tuple[Domain, ...]:
+        """The domains that the visibles may have; by default all."""
+        return get_args(Domain)
+
+    @property
+    def settles(self) -> bool:
+        """Whether a step ends with a sweep of the model, so that the block drawn last may be summed out again."""
+        return False
+
+    def sized(self, x: Any) -> Self:
+        """The sampler with what it adapts made to measure for chains that start at the rows of ``x``."""
+        del x
+        return self
+
     @abc.abstractmethod
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> Any:
         """The state of one chain that starts at ``x``."""
@@ -94,12 +109,17 @@ class AbstractObjective(AbstractAlgorithm):
         """The domains that the visibles may have; by default all."""
         return get_args(Domain)
 
-    def surveyed(self, look: Callable[[], Any], *, key: PRNGKeyArray) -> Self:
+    @property
+    def latent_domains(self) -> tuple[Domain, ...] | None:
+        """The domains that the latents may have, of which there must be some; None if it does not matter."""
+        return None
+
+    def surveyed(self, model: Any, look: Callable[[], Any], *, key: PRNGKeyArray) -> Self:
         """The objective after a look at the data (many visibles, from ``look``), before training; runs on the host.
 
         Noise distributions are fitted here. By default nothing is looked at.
         """
-        del look, key
+        del model, look, key
         return self
 
     def learned(self, state: Any) -> Any:
@@ -117,8 +137,11 @@ class AbstractObjective(AbstractAlgorithm):
         """The objective's state (persistent chains …), from a batch."""
 
     @abc.abstractmethod
-    def prepare(self, model: Any, x: Any, state: Any, *, key: PRNGKeyArray) -> Any:
-        """What the loss needs but no gradient flows through (samples, noise): the new state."""
+    def prepare(self, model: Any, x: Any, state: Any, *, key: PRNGKeyArray, weights: Any = None) -> Any:
+        """What the loss needs but no gradient flows through (samples, noise): the new state.
+
+        ``weights`` are those of :meth:`loss`.
+        """
 
     @abc.abstractmethod
     def loss(self, model: Any, x: Any, weights: Any, state: Any) -> tuple[Scalar, Metrics]:
@@ -133,9 +156,14 @@ class AbstractLearner(AbstractAlgorithm):
         """The domains that the visibles may have; by default all."""
         return get_args(Domain)
 
-    def surveyed(self, look: Callable[[], Any], *, key: PRNGKeyArray) -> Self:
+    @property
+    def latent_domains(self) -> tuple[Domain, ...] | None:
+        """See :attr:`AbstractObjective.latent_domains`."""
+        return None
+
+    def surveyed(self, model: Any, look: Callable[[], Any], *, key: PRNGKeyArray) -> Self:
         """See :meth:`AbstractObjective.surveyed`."""
-        del look, key
+        del model, look, key
         return self
 
     @abc.abstractmethod
@@ -173,7 +201,7 @@ def missing(algorithm: AbstractAlgorithm, model: AbstractModel) -> list[Need]:
 
 def foreign(algorithm: AbstractAlgorithm, model: AbstractModel) -> list[str]:
     """The domains of the model's visibles that the algorithm cannot work in."""
-    if not isinstance(algorithm, AbstractObjective | AbstractLearner):
+    if not isinstance(algorithm, AbstractSampler | AbstractObjective | AbstractLearner):
         return []
     return sorted({leaf.domain for leaf in space.leaves(model.x_space)} - set(algorithm.domains))
 
@@ -188,7 +216,18 @@ def misfit(algorithm: AbstractAlgorithm, model: AbstractModel) -> str | None:
     strange = foreign(algorithm, model)
     if strange:
         reasons.append(f"it works on {_list(algorithm.domains)} data, not on {_list(strange)}")  # type: ignore[attr-defined]
+    reasons += _latent_misfit(algorithm, model)
     return "; ".join(reasons) or None
+
+
+def _latent_misfit(algorithm: AbstractAlgorithm, model: AbstractModel) -> list[str]:
+    if not isinstance(algorithm, AbstractObjective | AbstractLearner) or algorithm.latent_domains is None:
+        return []
+    found = {leaf.domain for leaf in space.leaves(model.z_space)}
+    if not found:
+        return ["it needs latents, and the model has none"]
+    strange = sorted(found - set(algorithm.latent_domains))
+    return [f"it infers {_list(algorithm.latent_domains)} latents, not {_list(strange)} ones"] if strange else []
 
 
 def require(algorithm: AbstractAlgorithm, model: AbstractModel, *, fitting: Iterable[str] = ()) -> None:

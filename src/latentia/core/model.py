@@ -12,6 +12,7 @@ capability             implement                        get
 ====================== ================================ ==============================================
 ``FreeEnergy``         ``free_energy``                  contrastive learning, scores, pseudo-likelihood
 ``Normalised``         ``free_energy`` with log Z = 0   exact likelihoods
+``KnownLogZ``          ``log_z``                        exact likelihoods of an energy that is not normalised
 ``LatentFreeEnergy``   ``latent_free_energy``           exact log Z by enumerating the latents
 ``ExactPosterior``     ``posterior``                    transform, EM, the exact inference
 ``Encodes``            ``code_space``, ``encode``       transform of models without latents
@@ -27,6 +28,7 @@ capability             implement                        get
 ``Bounded``            ``margin``                       a refusal when the energy stops being normalisable
 ``MStep``              ``m_step``                       EM
 ``ClosedForm``         ``fit_closed_form``              maximum likelihood in one step
+``Relative``           ``relative``, ``moved`` …        quasi-Newton and natural gradient on a matrix group
 ``Initialised``        ``initialise``                   a start from the data's statistics
 ====================== ================================ ==============================================
 """
@@ -34,7 +36,7 @@ capability             implement                        get
 from __future__ import annotations
 
 import abc
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -90,6 +92,14 @@ class FreeEnergy(AbstractModel):
 
 class Normalised(FreeEnergy):
     """log Z = 0: the free energy is −log p(x). A marker; the method is ``free_energy``."""
+
+
+class KnownLogZ(FreeEnergy):
+    """log Z is not zero, but known: an estimate of it can be held against the truth."""
+
+    @abc.abstractmethod
+    def log_z(self) -> Scalar:
+        """log ∫ exp(−F(x)) dx."""
 
 
 class LatentFreeEnergy(AbstractModel):
@@ -265,6 +275,46 @@ class ClosedForm(AbstractModel):
     @abc.abstractmethod
     def fit_closed_form(self, x: Any, weights: Float[Array, " n"]) -> Self:
         """argmax_θ Σ_n w_n log p(x_n); arguments carry a leading batch axis."""
+
+
+class RelativeSlopes(NamedTuple):
+    """What :meth:`Relative.relative` finds: the mean energy of the codes and its derivatives at the identity.
+
+    ``gradient`` leaves out the volume, whose part is −I.
+    """
+
+    value: Scalar
+    gradient: Float[Array, "k k"]
+    curvature: Float[Array, "k k"]
+
+
+class Relative(Normalised):
+    """x has a code y of as many numbers, on which any invertible matrix may act: y ↦ (I + C) y.
+
+    The mean of −log p is then L(C) = ⟨e((I + C) y)⟩ − log|det(I + C)| + constant with e = Σ_i e_i(y_i), so that
+    all that a learner must know are the derivatives of L at C = 0, whatever x is measured in: algorithms that move
+    along C are equivariant.
+    """
+
+    @abc.abstractmethod
+    def relative(self, x: Any, weights: Float[Array, " n"] | None) -> RelativeSlopes:
+        """⟨e(y)⟩, ⟨e_i′(y_i) y_j⟩ and ⟨e_i″(y_i) y_j²⟩ over a batch.
+
+        To second order L changes by tr Cᵀ(gradient − I) + ½ Σ_ij (curvature_ij C_ij² + C_ij C_ji) if the codes are
+        independent (Ablin, Cardoso and Gramfort, 2018).
+        """
+
+    @abc.abstractmethod
+    def moved(self, change: Float[Array, "k k"]) -> Self:
+        """The model whose code is (I + change) y."""
+
+    @abc.abstractmethod
+    def log_volume(self) -> Scalar:
+        """log|det dy/dx|: −log p = e(y) − log_volume."""
+
+    @abc.abstractmethod
+    def tuned(self, x: Any, weights: Float[Array, " n"] | None) -> Self:
+        """The model with what is chosen by rule, not by slope, chosen for a batch; itself if there is nothing."""
 
 
 class Initialised(AbstractModel):

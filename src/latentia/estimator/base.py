@@ -150,7 +150,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         learner = self._learner(plan)
         require(learner, model, fitting=fitting(model))
         prepare = self._prepare(model)
-        learner = learner.surveyed(lambda: training.survey(rows, prepare, seed), key=random.key(seed))
+        learner = learner.surveyed(model, lambda: training.survey(rows, prepare, seed), key=random.key(seed))
         for name in ("_log_z", "_state"):
             if name in self.__dict__:
                 delattr(self, name)

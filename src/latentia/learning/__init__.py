@@ -7,7 +7,7 @@ from collections.abc import Callable
 from latentia.core.algorithms import AbstractObjective, misfit
 from latentia.core.errors import ParameterError, UnknownNameError
 from latentia.core.model import AbstractModel
-from latentia.learning import contrastive, score_matching
+from latentia.learning import contrastive, noise_contrast, ratio_matching, score_matching, variational_nce
 
 #: Objectives by name. Each factory takes the numbers it names and ignores none.
 OBJECTIVES: dict[str, Callable[..., AbstractObjective]] = {
@@ -18,6 +18,10 @@ OBJECTIVES: dict[str, Callable[..., AbstractObjective]] = {
     "sliced_score_matching": score_matching.sliced,
     "denoising_score_matching": score_matching.DenoisingScoreMatching,
     "nonnegative_score_matching": score_matching.NonnegativeScoreMatching,
+    "ratio_matching": ratio_matching.RatioMatching,
+    "nce": noise_contrast.NCE,
+    "conditional_nce": noise_contrast.ConditionalNCE,
+    "vnce": variational_nce.VNCE,
 }
 
 

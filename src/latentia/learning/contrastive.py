@@ -10,7 +10,8 @@ energy on the samples. On samples any partly summed energy serves as well, since
 
 Contrastive divergence starts Gibbs chains at the data (Hinton, 2002), persistent contrastive divergence lets them
 run on from step to step (Tieleman, 2008), and tempering keeps replicas at several temperatures (Desjardins et al.,
-2010; Salakhutdinov, 2009).
+2010; Salakhutdinov, 2009). Where x is real, chains may follow the gradient of F instead, by Langevin or Hamiltonian
+dynamics: no conditional distributions are needed (Hinton, Osindero, Welling and Teh, 2006).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from latentia.core.algorithms import AbstractObjective, AbstractSampler, Metrics
 from latentia.core.errors import ParameterError
 from latentia.core.model import Clamps, FreeEnergy, Scalar, Settles
 from latentia.core.sharding import split
+from latentia.core.space import Domain
 from latentia.inference.mean_field import MeanFieldInference
 from latentia.ops.arrays import batch_size
 
@@ -71,17 +73,25 @@ class Contrastive(AbstractObjective):
         """``FreeEnergy``, or ``Clamps`` for the variational energy, and what the sampler needs."""
         return (FreeEnergy | Clamps, *self.sampler.requires)
 
+    @property
+    def domains(self) -> tuple[Domain, ...]:
+        """The sampler's."""
+        return self.sampler.domains
+
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> ContrastiveState:
         """Chains that start at examples drawn from the batch."""
         pick_key, start_key, run_key = jax.random.split(key, 3)
         n = batch_size(x) if self.n_chains is None else self.n_chains
         rows = jax.random.randint(pick_key, (n,), 0, batch_size(x)) if self.persistent else jnp.arange(n)
-        chains = split(samplers.start(self.sampler, model, jax.tree.map(lambda a: a[rows], x), key=start_key))
-        state = ContrastiveState(chains, self.sampler, {})
+        sampler = self.sampler.sized(x)
+        chains = split(samplers.start(sampler, model, jax.tree.map(lambda a: a[rows], x), key=start_key))
+        state = ContrastiveState(chains, sampler, {})
         shape = jax.eval_shape(lambda: self._run(model, state, run_key).metrics)
         return eqx.tree_at(lambda s: s.metrics, state, jax.tree.map(lambda m: jnp.zeros(m.shape, m.dtype), shape))
 
-    def prepare(self, model: Any, x: Any, state: ContrastiveState, *, key: PRNGKeyArray) -> ContrastiveState:
+    def prepare(
+        self, model: Any, x: Any, state: ContrastiveState, *, key: PRNGKeyArray, weights: Any = None
+    ) -> ContrastiveState:
         """Fresh samples."""
         if not self.persistent:
             key, start_key = jax.random.split(key)
@@ -130,10 +140,10 @@ class Contrastive(AbstractObjective):
     def _settles(self, model: Any) -> bool:
         """Whether samples enter with the block summed out that their sweep drew last.
 
-        Not where the model's F(x) sums out more, and so is less noisy; and not for chains that have just left the
-        data, which by their last block are half a sweep further away.
+        Not where the model's F(x) sums out more, and so is less noisy; not for chains that have just left the data,
+        which by their last block are half a sweep further away; and not for samplers that draw no latents.
         """
-        if not (self.persistent and isinstance(model, Settles)):
+        if not (self.persistent and self.sampler.settles and isinstance(model, Settles)):
             return False
         return not isinstance(model, FreeEnergy) or space.width(model.z_space) <= space.width(model.x_space)
 
@@ -166,3 +176,20 @@ def tempering(
     """
     ladder = samplers.ParallelTempering.make(n_replicas, target=target)
     return Contrastive(ladder, k, True, n_chains, MeanFieldInference(rounds, 0.0))
+
+
+def hybrid(
+    k: int = 1, n_chains: int | None = None, sampler: str | AbstractSampler = "hmc", persistent: bool = True
+) -> Contrastive:
+    """Chains that follow the gradient of F: k steps of Hamiltonian Monte Carlo, or another sampler on real x.
+
+    Args:
+        k: sampler steps before every update (for "hmc" each is a trajectory).
+        n_chains: number of persistent chains; the batch's size if None.
+        sampler: "langevin", "mala", "hmc", "nuts", or a sampler object.
+        persistent: chains run on from update to update; otherwise they start at the batch each time.
+
+    >>> hybrid(sampler="mala").sampler.target
+    0.574
+    """
+    return Contrastive(samplers.gradient_sampler(sampler), k, persistent, n_chains)

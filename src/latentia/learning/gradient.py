@@ -58,13 +58,18 @@ class GradientLearner(AbstractLearner):
         return self.objective.domains
 
     @property
+    def latent_domains(self) -> tuple[Domain, ...] | None:
+        """The objective's."""
+        return self.objective.latent_domains
+
+    @property
     def name(self) -> str:
         """The objective's."""
         return self.objective.name
 
-    def surveyed(self, look: Callable[[], Any], *, key: PRNGKeyArray) -> Self:
+    def surveyed(self, model: Any, look: Callable[[], Any], *, key: PRNGKeyArray) -> Self:
         """With an objective that has seen the data."""
-        return eqx.tree_at(lambda s: s.objective, self, self.objective.surveyed(look, key=key))
+        return eqx.tree_at(lambda s: s.objective, self, self.objective.surveyed(model, look, key=key))
 
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> GradientState:
         """States of objective and optimiser."""
@@ -87,7 +92,7 @@ class GradientLearner(AbstractLearner):
         self, model: Any, x: Any, weights: Any, state: GradientState, *, key: PRNGKeyArray, since: int
     ) -> tuple[Any, GradientState, Metrics]:
         """Samples, gradient, update, projection; a full step also moves offsets and average."""
-        objective_state = self.objective.prepare(model, x, state.objective, key=key)
+        objective_state = self.objective.prepare(model, x, state.objective, key=key, weights=weights)
         learned = self.objective.learned(objective_state)
         whole = _joined(model, learned)
         params, rest = eqx.partition(whole, trainable(whole))

@@ -67,7 +67,7 @@ class ScoreMatching(AbstractObjective):
         del model
         return _directions(x, self.trace, self.n_directions, key)
 
-    def prepare(self, model: Any, x: Any, state: Any, *, key: PRNGKeyArray) -> Any:
+    def prepare(self, model: Any, x: Any, state: Any, *, key: PRNGKeyArray, weights: Any = None) -> Any:
         """Fresh directions."""
         del state
         return self.init(model, x, key=key)
@@ -126,9 +126,9 @@ class DenoisingScoreMatching(AbstractObjective):
         """The real line."""
         return ("real",)
 
-    def surveyed(self, look: Any, *, key: PRNGKeyArray) -> DenoisingScoreMatching:
+    def surveyed(self, model: Any, look: Any, *, key: PRNGKeyArray) -> DenoisingScoreMatching:
         """Looks at the columns' standard deviations if τ is relative; columns that do not vary get the mean one."""
-        del key
+        del model, key
         if not self.relative:
             return self
         x = look()
@@ -142,7 +142,7 @@ class DenoisingScoreMatching(AbstractObjective):
         del model
         return jax.random.normal(key, (batch_size(x), _size(x)), jax.tree.leaves(x)[0].dtype)
 
-    def prepare(self, model: Any, x: Any, state: Any, *, key: PRNGKeyArray) -> Any:
+    def prepare(self, model: Any, x: Any, state: Any, *, key: PRNGKeyArray, weights: Any = None) -> Any:
         """Fresh noise."""
         del state
         return self.init(model, x, key=key)
@@ -192,7 +192,7 @@ class NonnegativeScoreMatching(AbstractObjective):
         del model
         return _directions(x, self.trace, self.n_directions, key)
 
-    def prepare(self, model: Any, x: Any, state: Any, *, key: PRNGKeyArray) -> Any:
+    def prepare(self, model: Any, x: Any, state: Any, *, key: PRNGKeyArray, weights: Any = None) -> Any:
         """Fresh directions."""
         del state
         return self.init(model, x, key=key)

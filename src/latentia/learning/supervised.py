@@ -246,7 +246,9 @@ class CrossEntropy(AbstractObjective):
         del model, x
         return CrossEntropyState.of(key)
 
-    def prepare(self, model: Any, x: Any, state: CrossEntropyState, *, key: PRNGKeyArray) -> CrossEntropyState:
+    def prepare(
+        self, model: Any, x: Any, state: CrossEntropyState, *, key: PRNGKeyArray, weights: Any = None
+    ) -> CrossEntropyState:
         """The step's own key: masks and noise that no other step has."""
         del model, x, state
         return CrossEntropyState.of(key)

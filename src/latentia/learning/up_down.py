@@ -89,11 +89,13 @@ class ContrastiveWakeSleep(AbstractObjective):
         top = self.top.init(model.summit, reached, key=chain_key)
         return UpDownState(climbed, reached, top, _dream(model, top, dream_key))
 
-    def prepare(self, model: Any, x: Any, state: UpDownState, *, key: PRNGKeyArray) -> UpDownState:
+    def prepare(
+        self, model: Any, x: Any, state: UpDownState, *, key: PRNGKeyArray, weights: Any = None
+    ) -> UpDownState:
         """Climb from the data, advance the chains, descend from them."""
         climb_key, chain_key, dream_key = jax.random.split(key, 3)
         climbed, reached = _climb(model, x, climb_key)
-        top = self.top.prepare(model.summit, reached, state.top, key=chain_key)
+        top = self.top.prepare(model.summit, reached, state.top, key=chain_key, weights=weights)
         return UpDownState(climbed, reached, top, _dream(model, top, dream_key))
 
     def loss(self, model: Any, x: Any, weights: Any, state: UpDownState) -> tuple[Scalar, Metrics]:

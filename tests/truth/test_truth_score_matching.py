@@ -1,0 +1,244 @@
+"""Score matching against closed forms, whole Hessians, quadrature, and the truth it must find."""
+
+from __future__ import annotations
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conformance_oracles import close, perturbed, quick, random_model
+from scipy import stats
+
+from latentia import units
+from latentia.core.errors import CapabilityError, ParameterError
+from latentia.core.model import FreeEnergy
+from latentia.core.parameters import trainable
+from latentia.core.space import Space
+from latentia.learning.score_matching import (
+    DenoisingScoreMatching,
+    NonnegativeScoreMatching,
+    ScoreMatching,
+    hyvarinen_score,
+)
+from latentia.likelihood.precision import double
+from latentia.models.rbm import RBM, RBMModel
+from latentia.ops.derivatives import curvature, laplacian
+from latentia.registry import family
+
+D = 3
+SIGNS = np.array(list(itertools.product((-1.0, 1.0), repeat=D)))
+
+
+@pytest.fixture
+def x64():
+    with double():
+        yield
+
+
+class Normal(FreeEnergy):
+    """½(x − m)ᵀ P (x − m): score matching's own closed forms are known."""
+
+    location: jax.Array
+    precision: jax.Array
+    x_space: Space = eqx.field(static=True, default=Space("real", (D,)))
+    z_space: tuple = eqx.field(static=True, default=())
+
+    def energy(self, x, z):
+        return self.free_energy(x)
+
+    def free_energy(self, x):
+        r = x - self.location
+        return 0.5 * r @ self.precision @ r
+
+
+def normal(seed=0) -> Normal:
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=(D, D))
+    return Normal(jnp.asarray(rng.normal(size=D)), jnp.asarray(a @ a.T + np.eye(D)))
+
+
+@quick
+def value_and_gradient(objective, model, x, weights, state):
+    params, rest = eqx.partition(model, trainable(model))
+    return eqx.filter_value_and_grad(lambda p: objective.loss(eqx.combine(p, rest), x, weights, state)[0])(params)
+
+
+def largest(tree) -> float:
+    return max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(tree))
+
+
+@pytest.mark.usefixtures("x64")
+def test_curvature_and_laplacian_are_the_hessian_s():
+    rng = np.random.default_rng(0)
+    n = 7  # not a multiple of the chunk
+    first, second = jnp.asarray(rng.normal(size=(5, n))), jnp.asarray(rng.normal(size=(4, 5)))
+    f = lambda x: jnp.sum(jax.nn.softplus(second @ jnp.tanh(first @ x)))  # noqa: E731
+    x, v = jnp.asarray(rng.normal(size=(2, n)))
+    hessian = np.asarray(jax.hessian(f)(x))
+    close(curvature(f, x, v), v @ hessian @ v, tolerance=1e-10)
+    for chunk in (1, 3, n, 64):
+        close(laplacian(f, x, chunk=chunk), np.trace(hessian), tolerance=1e-10)
+    close(laplacian(f, x, scale=v, chunk=2), np.asarray(v) ** 2 @ np.diag(hessian), tolerance=1e-10)
+    assert abs(np.trace(hessian)) > 0.1
+
+
+@pytest.mark.usefixtures("x64")
+def test_on_a_gaussian_score_matching_is_its_closed_form():
+    model, x = normal(), jnp.asarray(np.random.default_rng(1).normal(size=(6, D)))
+    weights = jnp.asarray([0.5, 2.0, 1.0, 0.0, 1.5, 1.0])
+    residual, P = np.asarray(x) - np.asarray(model.location), np.asarray(model.precision)
+    slopes = 0.5 * ((residual @ P) ** 2).sum(1)
+    wanted = np.mean(np.asarray(weights) * (slopes - np.trace(P)))  # the trace itself: not divided by D
+    close(value_and_gradient(ScoreMatching(), model, x, weights, None)[0], wanted, tolerance=1e-10)
+    signs = jnp.broadcast_to(jnp.asarray(SIGNS), (6, *SIGNS.shape))  # all of them: the mean over v is exact
+    close(
+        value_and_gradient(ScoreMatching("sliced", len(SIGNS)), model, x, weights, signs)[0],
+        wanted,
+        tolerance=1e-10,
+    )
+    one = value_and_gradient(ScoreMatching("sliced", 1), model, x, weights, signs[:, :1])[0]
+    v = SIGNS[0]
+    close(one, np.mean(np.asarray(weights) * (slopes - v @ P @ v)), tolerance=1e-10)
+    assert abs(one - wanted) > 0.1
+
+
+@pytest.mark.usefixtures("x64")
+def test_directions_are_fresh_signs():
+    objective, x = ScoreMatching("sliced", 2), jnp.zeros((500, D))
+    first, second = (np.asarray(objective.prepare(None, x, None, key=jax.random.key(k))) for k in (0, 1))
+    assert first.shape == (500, 2, D)
+    assert set(np.unique(first)) == {-1.0, 1.0}
+    assert np.abs(first.reshape(-1, D).mean(0)).max() < 0.15
+    assert np.abs(np.corrcoef(first.reshape(-1, D).T) - np.eye(D)).max() < 0.15
+    assert (first != second).any()
+
+
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.usefixtures("x64")
+def test_denoising_learns_the_smoothed_gaussian(relative):
+    """E ½‖P(x̃ − m) − ε/τ‖² is least at the normal distribution with covariance C + T², T = diag τ."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(40, D)) * [1.0, 3.0, 0.3]
+    centred = rows - rows.mean(0)
+    tau = 0.4 * rows.std(0) if relative else np.full(D, 0.4)
+    objective = DenoisingScoreMatching(0.4, relative).surveyed(None, lambda: jnp.asarray(rows), key=None)
+    smooth = Normal(
+        jnp.asarray(rows.mean(0)), jnp.asarray(np.linalg.inv(centred.T @ centred / 40 + np.diag(tau**2)))
+    )
+    # Noise with exactly the moments of ε: ±√3 and 0 on every axis; every row meets every noise.
+    points = np.array(list(itertools.product((-np.sqrt(3.0), 0.0, np.sqrt(3.0)), repeat=D)))
+    mass = np.array([np.prod(p) for p in itertools.product((1 / 6, 2 / 3, 1 / 6), repeat=D)])
+    x = jnp.asarray(np.repeat(rows, len(points), axis=0))
+    noise, weights = jnp.asarray(np.tile(points, (40, 1))), jnp.asarray(np.tile(mass * len(points), 40))
+    value, gradient = value_and_gradient(objective, smooth, x, weights, noise)
+    assert largest(gradient) < 1e-9
+    P = np.asarray(smooth.precision)
+    closed = 0.5 * np.trace(P @ np.linalg.inv(P) @ P) - np.trace(P) + 0.5 * np.sum(tau**-2.0)
+    close(value, closed, tolerance=1e-9)
+    assert largest(value_and_gradient(objective, normal(), x, weights, noise)[1]) > 0.1
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_gaussian_rbm_s_score_matching_is_the_corrected_formula():
+    """With σ = 1: ½‖x − a − Ws‖² + Σ_k ‖w_k‖² s'(·) up to a constant; the trace's coefficient is 1, not ½."""
+    rng = np.random.default_rng(0)
+    machine = RBMModel.make(units.make("gaussian", D), units.make("bernoulli", 4), key=jax.random.key(0))
+    W, a, b = rng.normal(size=(D, 4)), rng.normal(size=D), rng.normal(size=4)
+    machine = eqx.tree_at(
+        lambda m: (m.weights, m.visible.location, m.hidden.bias), machine, tuple(map(jnp.asarray, (W, a, b)))
+    )
+    x = rng.normal(size=(5, D))
+    s = 1 / (1 + np.exp(-(x @ W + b)))
+    wanted = 0.5 * ((x - a - s @ W.T) ** 2).sum(1) + (s * (1 - s)) @ (W**2).sum(0) - D
+    close(quick(jax.vmap(lambda x: hyvarinen_score(machine, x)))(jnp.asarray(x)), wanted, tolerance=1e-9)
+
+
+@pytest.mark.parametrize("name", ["gaussian-rbm", "gaussian-mixture", "ppca"])
+@pytest.mark.usefixtures("x64")
+def test_every_real_family_is_stationary_at_its_own_distribution(name):
+    """Data from the model itself, by quadrature: the gradient of J vanishes (integration by parts, no noise)."""
+    model = random_model(family(name), 2)
+    nodes, log_mass = quadrature(model)
+    energies = np.asarray(quick(lambda x: jax.vmap(model.free_energy)(x))(nodes))
+    p = np.exp(log_mass - energies - np.max(log_mass - energies))
+    weights = jnp.asarray(p / p.mean())
+    here, there = (
+        value_and_gradient(ScoreMatching(), m, nodes, weights, None)[1] for m in (model, perturbed(model, 5))
+    )
+    assert largest(there) > 0.1
+    assert largest(here) < 1e-4 * largest(there)  # as well as the grid integrates a narrow component
+
+
+def quadrature(model):
+    from conformance_oracles import nodes, typical
+
+    found = nodes(model.x_space, typical(model)[0])
+    return jnp.asarray(found.points), np.asarray(found.log_weights)
+
+
+class HalfLine(FreeEnergy):
+    """λ·x + ½ Σ p x² on the positive half-line: exponential and cut-off normal."""
+
+    rate: jax.Array
+    bend: jax.Array
+    x_space: Space = eqx.field(static=True, default=Space("nonnegative", (1,)))
+    z_space: tuple = eqx.field(static=True, default=())
+
+    def energy(self, x, z):
+        return self.free_energy(x)
+
+    def free_energy(self, x):
+        return self.rate @ x + 0.5 * self.bend @ x**2
+
+
+@pytest.mark.parametrize(
+    ("rate", "bend", "truth"),
+    [
+        (1.7, 0.0, stats.expon(scale=1 / 1.7)),
+        (-2.0, 1.5, stats.truncnorm(-2 / 1.5**0.5, np.inf, 2 / 1.5, 1.5**-0.5)),
+    ],
+    ids=["exponential", "cut-off normal"],
+)
+@pytest.mark.usefixtures("x64")
+def test_nonnegative_score_matching_recovers_distributions_that_end_at_zero(rate, bend, truth):
+    nodes, mass = np.polynomial.legendre.leggauss(200)
+    x = (nodes + 1) * 15 / 2
+    weights = jnp.asarray(truth.pdf(x) * mass / np.mean(truth.pdf(x) * mass))
+    points = jnp.asarray(x[:, None])
+    # J is quadratic in the parameters: one Newton step from anywhere is its minimum.
+    loss = lambda p, objective, state: objective.loss(HalfLine(p[:1], p[1:]), points, weights, state)[0]  # noqa: E731
+    signs = jnp.ones((200, 1, 1))
+    for objective, state in ((NonnegativeScoreMatching(), None), (NonnegativeScoreMatching("sliced"), signs)):
+        start = jnp.array([0.3, 0.7])
+        slope = quick(jax.grad(loss))(start, objective, state)
+        hessian = quick(jax.hessian(loss))(start, objective, state)
+        close(start - jnp.linalg.solve(hessian, slope), [rate, bend], tolerance=1e-6)
+
+
+@pytest.mark.usefixtures("x64")
+def test_nonnegative_score_matching_is_stationary_for_rectified_machines():
+    machine = RBMModel.make(units.make("rectified", 1), units.make("bernoulli", 3), key=jax.random.key(0))
+    model = perturbed(machine, 1)
+    nodes, mass = np.polynomial.legendre.leggauss(400)
+    x = jnp.asarray((nodes[:, None] + 1) * 15)
+    weights = np.exp(-np.asarray(quick(lambda x: jax.vmap(model.free_energy)(x))(x))) * mass
+    weights = jnp.asarray(weights / weights.mean())
+    assert largest(value_and_gradient(NonnegativeScoreMatching(), model, x, weights, None)[1]) < 1e-8
+    assert largest(value_and_gradient(NonnegativeScoreMatching(), perturbed(model, 2), x, weights, None)[1]) > 1e-2
+
+
+def test_wrong_numbers_and_domains_are_refused():
+    for call in (
+        lambda: ScoreMatching("other"),
+        lambda: ScoreMatching("sliced", 0),
+        lambda: NonnegativeScoreMatching("other"),
+        lambda: DenoisingScoreMatching(0.0),
+    ):
+        with pytest.raises(ParameterError):
+            call()
+    X = np.random.default_rng(0).integers(0, 2, (20, 4))
+    with pytest.raises(CapabilityError, match=r"works on real data, not on binary.*Objectives that fit: cd, pcd"):
+        RBM(2, objective="score_matching").fit(X)
