@@ -1,4 +1,4 @@
-"""Writes docs/families/: a page for every family of the registry, and their overview.
+"""Writes docs/families/: a page for every family of the registry, their overview, and what learns what.
 
     python docs/generate.py
 
@@ -15,13 +15,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).parent))
 from docstrings import to_markdown
 
 from latentia.commands.parameters import MANAGED, OBJECTS, descriptions
 from latentia.core import model as capabilities
-from latentia.core.algorithms import missing
-from latentia.learning import fitting
+from latentia.core.algorithms import misfit
+from latentia.learning import OBJECTIVES, fitting
 from latentia.learning.closed_form import ClosedFormML
 from latentia.learning.em import EM
 from latentia.registry import FAMILIES, Family
@@ -34,7 +36,7 @@ def page(entry: Family) -> str:
     """One family's page."""
     estimator = entry.estimator()
     module = importlib.import_module(estimator.__module__)
-    model = estimator(**entry.tiny).build({"n_features": 4})
+    model = _tiny_model(entry)
     formula = to_markdown(inspect.getdoc(module) or entry.title)
     return "\n".join(
         [
@@ -73,6 +75,47 @@ def page(entry: Family) -> str:
     )
 
 
+def matrix() -> str:
+    """Every family × every objective: fits, or does not and why."""
+    models = {entry: _tiny_model(entry) for entry in FAMILIES}
+    reasons = {(e, name): misfit(make(), models[e]) for e in FAMILIES for name, make in OBJECTIVES.items()}
+    lines = [
+        "# What learns what",
+        "",
+        "An objective names what it needs of a model and in which domain its data must lie; a family's model has "
+        "what it has. This table follows from the two, for the families' default kinds of units. The tests train "
+        "every pair that fits and see the exact likelihood rise, and see every other pair refused.",
+        "",
+        "| objective | what it is | " + " | ".join(f"[{e.name}]({e.name}.md)" for e in FAMILIES) + " |",
+        "|---|---|" + ":-:|" * len(FAMILIES),
+    ]
+    for name, make in OBJECTIVES.items():
+        marks = " | ".join("·" if reasons[e, name] else "✓" for e in FAMILIES)
+        lines.append(f"| `{name}` | {_cell(_first_line(make))} | {marks} |")
+    lines += ["", "## Why not", ""]
+    for entry in FAMILIES:
+        lines += [f"**{entry.class_name}**", ""]
+        why: dict[str, list[str]] = {}
+        for name in OBJECTIVES:
+            if reasons[entry, name]:
+                why.setdefault(str(reasons[entry, name]), []).append(f"`{name}`")
+        lines += [f"- {', '.join(names)}: {_cell(reason)}." for reason, names in why.items()] or ["- nothing"]
+        lines.append("")
+    lines += [
+        "Other units change the domain: an RBM with `visible='gaussian'` can be learned by score matching, one "
+        "with `visible='rectified'` by its non-negative variant.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _tiny_model(entry: Family) -> Any:
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 2, (20, 5)) if entry.tiny_data == "binary" else rng.normal(size=(20, 3))
+    estimator = entry.estimator()(**entry.tiny)
+    return estimator.build(estimator._blueprint(rows.astype(np.float32)))
+
+
 def overview() -> str:
     """The list of all families, by kind."""
     lines = ["# Families", "", "`latentia models` prints this list; each family is one file of the package.", ""]
@@ -106,7 +149,7 @@ def _capabilities(model: Any) -> list[str]:
 
 
 def _learning(estimator: type, model: Any) -> str:
-    learners = [name for name, learner in LEARNERS.items() if not missing(learner(), model)]
+    learners = [name for name, learner in LEARNERS.items() if misfit(learner(), model) is None]
     names = [f"`{name}`" for name in fitting(model)] + learners
     text = f"What fits its model: {', '.join(names)}."
     parameters = inspect.signature(estimator).parameters
@@ -162,7 +205,8 @@ def _cell(text: str) -> str:
 def write() -> list[Path]:
     """Write all pages (only what changed, so that `mkdocs serve` does not go round in circles)."""
     FOLDER.mkdir(exist_ok=True)
-    wanted = {FOLDER / "index.md": overview(), **{FOLDER / f"{e.name}.md": page(e) for e in FAMILIES}}
+    wanted = {FOLDER / "index.md": overview(), FOLDER / "objectives.md": matrix()}
+    wanted |= {FOLDER / f"{e.name}.md": page(e) for e in FAMILIES}
     for old in set(FOLDER.glob("*.md")) - set(wanted):
         old.unlink()
     for path, text in wanted.items():
@@ -174,7 +218,8 @@ def write() -> list[Path]:
 def on_config(config: Any) -> Any:
     """MkDocs' hook: write the pages and list them in the navigation."""
     write()
-    pages = [{"Overview": "families/index.md"}, *({e.class_name: f"families/{e.name}.md"} for e in FAMILIES)]
+    first = [{"Overview": "families/index.md"}, {"What learns what": "families/objectives.md"}]
+    pages = [*first, *({e.class_name: f"families/{e.name}.md"} for e in FAMILIES)]
     config.nav = [{"Families": pages} if "Families" in item else item for item in config.nav]
     return config
 

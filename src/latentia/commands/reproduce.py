@@ -18,10 +18,20 @@ from latentia.core.errors import UnknownNameError
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder to write.")
 @click.option("--cpu", is_flag=True, help="The variant for a machine without an accelerator.")
 @click.option("--quick", is_flag=True, help="A short variant that only shows that it runs.")
+@click.option(
+    "--images", type=click.Path(path_type=Path), help="Folder of photographs, for recipes that cut patches."
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
 @json_option
 def reproduce(
-    name: str | None, listing: bool, out: Path | None, cpu: bool, quick: bool, seed: int, as_json: bool
+    name: str | None,
+    listing: bool,
+    out: Path | None,
+    cpu: bool,
+    quick: bool,
+    images: Path | None,
+    seed: int,
+    as_json: bool,
 ) -> None:
     """Run a published experiment again.
 
@@ -41,7 +51,8 @@ def reproduce(
         raise UnknownNameError("recipe", name, RECIPES)
     if out is None:
         raise click.UsageError("Missing option '--out': the folder to write.")
-    result = RECIPES[name].run(out, cpu=cpu, seed=seed, quick=quick)
+    options = {} if images is None else {"images": images}
+    result = RECIPES[name].run(out, cpu=cpu, seed=seed, quick=quick, **options)
     if (out / CONFIG).is_file():
         from latentia.report import build_report
 

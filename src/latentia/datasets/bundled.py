@@ -59,8 +59,8 @@ def load_patches(
     takes all that are installed, so name them where a result must be the same everywhere.
     """
     check_count("patch_size", patch_size)
-    photographs = _photographs(images)
-    rows = extract_patches(list(photographs.values()), patch_size, n, seed=seed)
+    found = photographs(images)
+    rows = extract_patches(list(found.values()), patch_size, n, seed=seed)
     return Dataset(
         name="patches",
         X=rows,
@@ -68,12 +68,13 @@ def load_patches(
         domain="unit",
         description=(
             f"{n} random {patch_size}×{patch_size} grey patches in [0, 1], seed {seed}, of the photographs "
-            f"{', '.join(photographs)}."
+            f"{', '.join(found)}."
         ),
     )
 
 
-def _photographs(names: Sequence[str] | None) -> dict[str, np.ndarray]:
+def photographs(names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    """Bundled photographs by name, grey in [0, 1]; by default all that are installed."""
     if isinstance(names, str):  # a command line gives "china,flower"
         names = [name.strip() for name in names.split(",")]
     known = _SKLEARN_PHOTOGRAPHS | _SKIMAGE_PHOTOGRAPHS

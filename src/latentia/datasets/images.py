@@ -21,11 +21,7 @@ def load_image_folder(path: Path, *, color: bool = False) -> Dataset:
 
     They must be of one size; other files and subfolders are passed over.
     """
-    files = sorted(p for p in path.iterdir() if p.is_file() and p.suffix.lower() in SUFFIXES)
-    if not files:
-        inner = any(p.is_dir() for p in path.iterdir())
-        hint = " Its subfolders are not searched: pass one of them." if inner else ""
-        raise DataError(f"The folder {path} holds no pictures ({', '.join(SUFFIXES)}).{hint}")
+    files = picture_files(path)
     first = _read(files[0], color)
     rows = np.empty((len(files), first.size), np.float32)
     for index, file in enumerate(files):
@@ -44,6 +40,23 @@ def load_image_folder(path: Path, *, color: bool = False) -> Dataset:
         domain="unit",
         description=f"{len(files)} {kind} pictures from the folder {path.name}, scaled to [0, 1]; no split.",
     )
+
+
+def load_photographs(path: Path) -> dict[str, np.ndarray]:
+    """All pictures directly in the folder, grey in [0, 1], of any sizes, by name; for cutting patches."""
+    return {file.name: _read(file, color=False) for file in picture_files(path)}
+
+
+def picture_files(path: Path) -> list[Path]:
+    """The picture files directly in the folder, sorted by name; an error if there are none."""
+    if not path.is_dir():
+        raise DataError(f"{path} is not a folder of pictures.")
+    files = sorted(p for p in path.iterdir() if p.is_file() and p.suffix.lower() in SUFFIXES)
+    if not files:
+        inner = any(p.is_dir() for p in path.iterdir())
+        hint = " Its subfolders are not searched: pass one of them." if inner else ""
+        raise DataError(f"The folder {path} holds no pictures ({', '.join(SUFFIXES)}).{hint}")
+    return files
 
 
 def _size(picture: np.ndarray) -> str:

@@ -14,6 +14,7 @@ OBJECTIVES: dict[str, Callable[..., AbstractObjective]] = {
     "cd": contrastive.cd,
     "pcd": contrastive.pcd,
     "tempering": contrastive.tempering,
+    "hybrid": contrastive.hybrid,
     "score_matching": score_matching.ScoreMatching,
     "sliced_score_matching": score_matching.sliced,
     "denoising_score_matching": score_matching.DenoisingScoreMatching,

@@ -10,6 +10,7 @@ from latentia.recipes.base import Recipe
 from latentia.recipes.inpainting import OLIVETTI_INPAINTING
 from latentia.recipes.mnist_deep import MNIST_DBM, MNIST_DBM_CLASSIFIER, MNIST_DBN
 from latentia.recipes.mnist_rbm import MNIST_RBM, MNIST_RBM_LARGE
+from latentia.recipes.natural_patches import NATURAL_PATCHES
 from latentia.recipes.wiki_multimodal import WIKI_MULTIMODAL
 
 RECIPES: dict[str, Recipe] = {
@@ -20,6 +21,7 @@ RECIPES: dict[str, Recipe] = {
     "mnist-dbn": MNIST_DBN,
     "wiki-multimodal": WIKI_MULTIMODAL,
     "olivetti-inpainting": OLIVETTI_INPAINTING,
+    "natural-patches": NATURAL_PATCHES,
 }
 
 __all__ = ["RECIPES", "Recipe"]

@@ -208,6 +208,18 @@ def scatter(groups: Mapping[str, np.ndarray], *, columns: Sequence[str] = ()) ->
     return figure
 
 
+def roc(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], *, title: str = "") -> Figure:
+    """Receiver operating characteristics: (false, true) positive rates by name, and the diagonal of guessing."""
+    figure = _figure(330, 300)
+    axes = dress(figure.add_subplot(), x="false positives", y="true positives", grid="both")
+    axes.set_title(title, loc="left", fontsize=11, color=INK, pad=10)
+    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=":")
+    for (name, (false, true)), colour in zip(curves.items(), SERIES, strict=False):
+        axes.plot(false, true, color=colour, linewidth=1.6, label=name)
+    axes.legend(frameon=False, labelcolor=INK, fontsize=10, loc="lower right")
+    return figure
+
+
 def fold(rows: np.ndarray, image_shape: Sequence[int]) -> np.ndarray:
     """Flat rows as ``(m, height, width)`` or ``(m, height, width, 3)``."""
     rows, shape = np.asarray(rows, float), tuple(int(side) for side in image_shape)
@@ -298,5 +310,6 @@ __all__ = [
     "matrix",
     "metric_names",
     "reconstructions",
+    "roc",
     "scatter",
 ]

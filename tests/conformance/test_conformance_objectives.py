@@ -1,0 +1,136 @@
+"""The matrix: every registered family × every objective.
+
+A pair that fits trains the family's tiny model from random parameters, and the exactly computed likelihood
+(enumeration, quadrature or a closed form) must rise; a pair that does not fit is refused with its reason.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conformance_oracles import (
+    at,
+    free_energies,
+    nodes,
+    perturbed,
+    random_model,
+    summed_energies,
+    tiny,
+    toy_rows,
+    typical,
+)
+from scipy.special import logsumexp
+
+from latentia import registry
+from latentia.core import space
+from latentia.core.algorithms import misfit, require
+from latentia.core.errors import CapabilityError
+from latentia.core.model import Clamps, Conditionals, ExactSampler, FreeEnergy, Initialised, Normalised
+from latentia.estimator.training import Encode
+from latentia.learning import OBJECTIVES, fit, fitting
+from latentia.learning.gradient import GradientLearner
+from latentia.learning.optimizer import Optimizer
+from latentia.likelihood.precision import batch_to_double, double, to_double
+from latentia.registry import FAMILIES
+
+N_ROWS, N_STEPS = 240, 240
+
+
+#: The registry's tiny configurations have binary and real data; a machine for non-negative ones stands beside them.
+RECTIFIED = registry.Family(
+    "rectified-rbm", "latentia.models.rbm:RBM", "", "", {"n_components": 2, "visible": "rectified"}, "real"
+)
+ALL = (*FAMILIES, RECTIFIED)
+
+
+def rows_of(family):
+    rows = toy_rows(family.tiny_data, N_ROWS)
+    return np.abs(rows) if family is RECTIFIED else rows
+
+
+@functools.cache
+def _start(name):
+    """A poor model: the family's own start for the data, with every parameter moved."""
+    (family,) = [f for f in ALL if f.name == name]
+    estimator, blueprint = tiny(family)
+    model = random_model(family, 21)
+    if isinstance(model, Initialised):
+        x = jax.tree.map(jnp.asarray, space.encode(model.x_space, rows_of(family)))
+        moved = estimator.build(blueprint).initialise(x, key=jax.random.key(0))
+        model = perturbed(moved, 21)
+    return model
+
+
+def start(family):
+    return _start(family.name)
+
+
+PAIRS = [(f, name) for f in ALL for name in OBJECTIVES]
+FITTING = [(f, name) for f, name in PAIRS if misfit(OBJECTIVES[name](), start(f)) is None]
+REFUSED = [pair for pair in PAIRS if pair not in FITTING]
+
+
+def ids(pairs):
+    return [f"{family.name}-{name}" for family, name in pairs]
+
+
+def exact_log_likelihood(family, model) -> float:
+    """Mean log p(x) of the toy rows: −F(x) − log Z, both by sums or integrals over the energy alone."""
+    with double():
+        model = to_double(model)
+        rows = rows_of(family)
+        x = batch_to_double(space.encode(model.x_space, rows))
+        known = isinstance(model, ExactSampler | Conditionals)
+        grid = nodes(model.x_space, typical(model)[0] if known else wide(x))
+        log_z = logsumexp(grid.log_weights - energies(model, grid.points))
+        return -float(np.mean(energies(model, x))) - log_z
+
+
+def wide(x):
+    """Points that spread more than the data, for models that have no draws of their own to place a grid by."""
+    return jax.tree.map(lambda a: np.asarray(a) + 1.5 * (np.asarray(a) - np.asarray(a).mean(0)), x)
+
+
+def energies(model, x):
+    return np.asarray(free_energies(model, x)) if isinstance(model, FreeEnergy) else summed_energies(model, x)
+
+
+@pytest.mark.parametrize(("family", "name"), FITTING, ids=ids(FITTING))
+def test_training_raises_the_exact_likelihood(family, name):
+    model, rows = start(family), rows_of(family)
+    optimizer = Optimizer.make("adam", learning_rate=0.03, n_steps=N_STEPS, schedule="linear", clip=10.0)
+    learner = GradientLearner(OBJECTIVES[name](), optimizer)
+    x = space.encode(model.x_space, jnp.asarray(rows))
+    learner = learner.surveyed(model, lambda: x, key=jax.random.key(0))
+    settings = fit.Settings(N_STEPS, 60, chunk=N_STEPS)
+    result = fit.fit(model, rows, learner, Encode(model.x_space), settings, key=jax.random.key(0))
+    before, after = (exact_log_likelihood(family, m) for m in (model, result.model))
+    assert after > before + 0.1
+
+
+@pytest.mark.parametrize(("family", "name"), REFUSED, ids=ids(REFUSED))
+def test_what_does_not_fit_is_refused_with_its_reason(family, name):
+    model = start(family)
+    reason = misfit(OBJECTIVES[name](), model)
+    with pytest.raises(CapabilityError) as error:
+        require(OBJECTIVES[name](), model, fitting=fitting(model))
+    assert reason in str(error.value)
+    assert name not in str(error.value).partition("Objectives that fit: ")[2].rstrip(".").split(", ")
+
+
+def test_the_exact_likelihood_is_the_model_s_own_where_it_is_normalised():
+    for family in ALL:
+        model = start(family)
+        if isinstance(model, Normalised) and not isinstance(model, Clamps):
+            x = space.encode(model.x_space, rows_of(family))
+            own = -np.mean(np.asarray(free_energies(model, at(x, slice(None)))))
+            assert exact_log_likelihood(family, model) == pytest.approx(own, abs=1e-3)
+
+
+def test_the_matrix_has_no_empty_row_or_column():
+    assert {family.name for family, _ in FITTING} == {family.name for family in ALL}
+    assert {name for _, name in FITTING} == set(OBJECTIVES)
