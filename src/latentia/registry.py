@@ -97,6 +97,46 @@ FAMILIES = (
         {"n_components": 2},
         "real",
     ),
+    Family(
+        "ica",
+        "latentia.models.ica:ICA",
+        "Independent components, complete or overcomplete",
+        "Energies, experts and ICA",
+        {"density": "logistic"},
+        "real",
+    ),
+    Family(
+        "gaussian",
+        "latentia.models.gaussian:GaussianModel",
+        "Gaussian whose precision has given zeros",
+        "Energies, experts and ICA",
+        {"precision": "full"},
+        "real",
+    ),
+    Family(
+        "deep-energy",
+        "latentia.models.deep_energy:DeepEnergyModel",
+        "Deep energy model: experts on top of a network",
+        "Energies, experts and ICA",
+        {"hidden": (4, 3)},
+        "real",
+    ),
+    Family(
+        "product-of-experts",
+        "latentia.models.product_of_experts:ProductOfExperts",
+        "Product of experts: heavy-tailed functions of filters",
+        "Energies, experts and ICA",
+        {"n_components": 4},
+        "real",
+    ),
+    Family(
+        "fields-of-experts",
+        "latentia.models.fields_of_experts:FieldsOfExperts",
+        "Field of experts: filters that look everywhere alike",
+        "Energies, experts and ICA",
+        {"n_filters": 2, "filter_shape": (1, 2), "expert": "log_cosh"},
+        "real",
+    ),
 )
 
 

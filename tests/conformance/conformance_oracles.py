@@ -129,9 +129,29 @@ def _axis(domain: str, draws: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarra
     return node, np.full(n, np.log(node[1] - node[0]))
 
 
-def nodes(space: Any, draws: Any) -> Nodes:
-    """Nodes for sums and integrals over a pytree of spaces, placed where ``draws`` are."""
+def _uncorrelated(columns: np.ndarray) -> tuple[np.ndarray, Any]:
+    """(each column less its regression on those before it, the way back).
+
+    A grid of the former that is sheared into place is as fine as a narrow ridge across the axes needs it, and no
+    volume changes.
+    """
+    tilde = columns - columns.mean(0)
+    covariance = tilde.T @ tilde / len(tilde) + 1e-12 * np.eye(columns.shape[1])
+    factor = np.linalg.cholesky(covariance)
+    unit = factor / np.diagonal(factor)  # ones on the diagonal
+    n = columns.shape[1]
+    back = lambda grid: np.stack([sum(unit[i, j] * grid[:, j] for j in range(i + 1)) for i in range(n)], axis=1)  # noqa: E731
+    return columns @ np.linalg.inv(unit).T, back
+
+
+def nodes(space: Any, draws: Any, *, sheared: bool = False) -> Nodes:
+    """Nodes for sums and integrals over a pytree of spaces, placed where ``draws`` are.
+
+    The grid of a real space is a product of its axes, or ``sheared`` along the draws' correlations.
+    """
     parts, treedef = jax.tree.flatten(space)
+    if not parts:  # no variables: one value, the empty one
+        return Nodes(space, np.zeros(1))
     values = [np.asarray(d, np.float64) for d in jax.tree.leaves(draws)]
     n_continuous = sum(part.n_columns for part in parts if not part.is_discrete)
     assert n_continuous <= max(PER_AXIS), f"{n_continuous} continuous dimensions are too many for a grid"
@@ -142,9 +162,13 @@ def nodes(space: Any, draws: Any) -> Nodes:
             each.append((points, np.zeros(len(points))))
             continue
         columns = value.reshape(len(value), -1)
+        if sheared and part.domain == "real":
+            columns, shear = _uncorrelated(columns)
         axes = [_axis(part.domain, column, PER_AXIS[n_continuous]) for column in columns.T]
         grid = np.stack([g.ravel() for g in np.meshgrid(*[a[0] for a in axes], indexing="ij")], axis=1)
         weight = sum(g.ravel() for g in np.meshgrid(*[a[1] for a in axes], indexing="ij"))
+        if sheared and part.domain == "real":
+            grid = shear(grid)
         each.append((grid.reshape(-1, *part.shape), weight))
     index = [g.ravel() for g in np.meshgrid(*[np.arange(len(e[0])) for e in each], indexing="ij")]
     log_weights = sum(e[1][i] for e, i in zip(each, index, strict=True))
@@ -196,7 +220,9 @@ def free_energies(model: Any, x: Any) -> Any:
 
 
 def all_energies(model: Any, x: Any, z: Any) -> Any:
-    """E of all pairs."""
+    """E of all pairs; of each x with the one empty z, if there are no latents."""
+    if not jax.tree.leaves(z):
+        return jax.vmap(lambda x: model.energy(x, z)[None])(x)
     return jax.vmap(lambda x: jax.vmap(lambda z: model.energy(x, z))(z))(x)
 
 
@@ -247,6 +273,8 @@ def begins(model: Any, x: Any, key: Any) -> Any:
 
 def draws_latents_first(model: Any, x: Any) -> bool:
     """Whether a chain starts with placeholders, zeros wherever it is, because its sweep draws all latents first."""
+    if not leaves(model.z_space):  # there are none to read
+        return True
     few = at(x, np.arange(64) % len(flat(x)))
     return not flat(begins(model, few, jax.random.key(1))).any()
 
@@ -354,7 +382,8 @@ def visible_probabilities(model: Any, x: Nodes) -> np.ndarray:
 
 def statistics(x: Any, z_mean: Any) -> np.ndarray:
     """x, all products of two entries of x, the latents' means and their products with x."""
-    x, z = flat(x), flat(z_mean)
+    x = flat(x)
+    z = flat(z_mean) if jax.tree.leaves(z_mean) else np.zeros((len(x), 0))
     i, j = np.triu_indices(x.shape[1])
     products = (x[:, :, None] * z[:, None, :]).reshape(len(x), -1)
     return np.concatenate([x, x[:, i] * x[:, j], z, products], axis=1)
@@ -364,6 +393,8 @@ def latent_means(model: Any, x: Any) -> Any:
     """E[z | x] for a batch, by enumeration where that is possible."""
     if not is_discrete(model.z_space):
         return posterior_means(model, x) if isinstance(model, ExactPosterior) else np.zeros((len(flat(x)), 1))
+    if not leaves(model.z_space):
+        return ()
     z = nodes(model.z_space, blank(model.z_space, 1))
     log_q = -np.asarray(energies(model, x, z.points))
     return np.exp(log_q - logsumexp(log_q, axis=1, keepdims=True)) @ flat(z.points)

@@ -53,6 +53,7 @@ from scipy.special import logsumexp
 import latentia
 from latentia.core import model as capabilities
 from latentia.core import parameters, space, tempering
+from latentia.core.errors import CapabilityError
 from latentia.inference import Exact, MeanFieldInference
 from latentia.learning.closed_form import ClosedFormML
 from latentia.learning.em import EM
@@ -73,6 +74,10 @@ def having(*needed):
 def x64():
     with double():
         yield
+
+
+def has_exact_likelihood(model):
+    return isinstance(model, capabilities.Normalised | capabilities.KnownLogZ) or can_enumerate(model)
 
 
 def rows_of(family, model, n=64):
@@ -121,8 +126,17 @@ def test_free_energy_by_enumeration_at_every_point(family):
 @pytest.mark.usefixtures("x64")
 def test_normalised_sums_to_one(family, seed):
     model = random_model(family, seed)
-    x = nodes(model.x_space, typical(model)[0])
+    x = nodes(model.x_space, typical(model)[0], sheared=True)
     close(logsumexp(x.log_weights - np.asarray(free_energies(model, x.points))), 0.0)
+
+
+@having(capabilities.KnownLogZ)
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.usefixtures("x64")
+def test_a_known_log_z_is_the_integral(family, seed):
+    model = random_model(family, seed)
+    x = nodes(model.x_space, typical(model)[0], sheared=True)
+    close(model.log_z(), logsumexp(x.log_weights - np.asarray(free_energies(model, x.points))))
 
 
 @having(capabilities.LatentFreeEnergy)
@@ -141,7 +155,20 @@ def test_latent_free_energy_and_decode_follow_from_the_energy(family, seed):
 def test_decode_is_the_conditional_mean(family):
     model = random_model(family, 2)
     x, z = typical(model)
-    check_latents_summed(model, nodes(model.x_space, x), at(z, 5))
+    if isinstance(model, capabilities.Encodes):
+        check_code_decoded(model, at(x, np.arange(8)))
+    else:
+        check_latents_summed(model, nodes(model.x_space, x), at(z, 5))
+
+
+def check_code_decoded(model, x):
+    """What is decoded has the code that it came from; it is x again where the code has as many numbers."""
+    both = quick(lambda model, x: jax.vmap(lambda x: (model.encode(x), model.decode(model.encode(x))))(x))
+    code, again = both(model, x)
+    close(flat(both(model, again)[0]), flat(code), tolerance=1e-9)
+    assert np.std(flat(code), axis=0).min() > 1e-3
+    if space.width(model.code_space) == space.width(model.x_space):
+        close(flat(again), flat(x), tolerance=1e-9)
 
 
 # -- kernels ----------------------------------------------------------------------------------------
@@ -181,7 +208,7 @@ def check_still(model, x, fixed):
     start = at(most, chosen)
     moved, z = sweeps(model, start, exact_latents(model, most, chosen), jax.random.key(0), fixed)
     np.testing.assert_array_equal(flat(moved), flat(start))
-    if is_discrete(model.z_space):
+    if space.leaves(model.z_space) and is_discrete(model.z_space):
         values = nodes(model.z_space, blank(model.z_space, 1)).points
         for i, log_p in enumerate(-np.asarray(energies(model, most, values))):
             p = np.exp(log_p - logsumexp(log_p))
@@ -207,7 +234,7 @@ def test_chains_begin_with_latents_that_exist(family):
 def test_exact_samples_have_the_exact_moments(family):
     model = random_model(family, 4)
     x, z = exact_draws(model, N_DRAWS, jax.random.key(11))
-    points = nodes(model.x_space, typical(model)[0])
+    points = nodes(model.x_space, typical(model)[0], sheared=True)
     p = visible_probabilities(model, points)
     values = statistics(points.points, latent_means(model, points.points))
     assert worst_score(statistics(x, z), p, values) < 5
@@ -515,6 +542,37 @@ def test_centres_are_means_over_the_batch(family):
     jax.tree.map(lambda a, b: close(a, b, tolerance=1e-12), weighted, repeated)
 
 
+# -- coordinates ------------------------------------------------------------------------------------
+
+
+@having(capabilities.Standardises)
+@pytest.mark.usefixtures("x64")
+def test_the_inner_model_is_that_of_standardised_data(family):
+    model = random_model(family, 21)
+    x = at(typical(model)[0], np.arange(16))
+    standard = quick(lambda m, x: jax.vmap(m.standardise)(x))(model, x)
+    assert np.abs(flat(standard) - flat(x)).max() > 0.1
+    change = np.asarray(free_energies(model, x)) - np.asarray(free_energies(model.inner(), standard))
+    close(change, np.full_like(change, change[0]), tolerance=1e-9)
+    assert jax.tree.structure(model.inner()) == jax.tree.structure(model)
+
+
+@having(capabilities.Relative)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.usefixtures("x64")
+def test_relative_slopes_are_those_of_the_likelihood(family, weighted):
+    model = random_model(family, 22)
+    x = rows_of(family, model)
+    weights = jnp.asarray(np.random.default_rng(0).dirichlet(np.ones(64)) * 64) if weighted else jnp.ones(64)
+    slopes = model.relative(x, weights if weighted else None)
+    loss = lambda change: jnp.mean(weights * jax.vmap(model.moved(change).free_energy)(x))  # noqa: E731
+    still = jnp.zeros_like(slopes.gradient)
+    value, gradient = jax.jit(jax.value_and_grad(loss))(still)
+    close(slopes.value - model.log_volume(), value, tolerance=1e-10)
+    close(slopes.gradient - jnp.eye(len(still)), gradient, tolerance=1e-10)
+    assert np.abs(gradient).max() > 0.1
+
+
 # -- learning by closed forms -----------------------------------------------------------------------
 
 
@@ -607,7 +665,7 @@ def test_the_start_is_finite_for_awkward_data(family):
 @having(capabilities.Initialised, capabilities.FreeEnergy | capabilities.Clamps)
 def test_the_start_explains_the_data_better_than_a_random_model(family):
     estimator, blueprint = tiny(family)
-    if not (isinstance(MODELS[family.name], capabilities.Normalised) or can_enumerate(MODELS[family.name])):
+    if not has_exact_likelihood(MODELS[family.name]):
         pytest.skip("no exact likelihood")
     rows = toy_rows(family.tiny_data)
     blank_model = estimator.build(blueprint, seed=1)
@@ -647,9 +705,16 @@ def test_saving_and_loading_keeps_every_bit(family, tmp_path):
     for new, old in zip(jax.tree.leaves(loaded.model_), jax.tree.leaves(model), strict=True):
         assert new.dtype == old.dtype
         assert np.asarray(new).tobytes() == np.asarray(old).tobytes()
-    for method in ("transform", "score_samples", "reconstruct"):
-        found, wanted = getattr(loaded, method)(rows), getattr(estimator, method)(rows)
-        assert found.tobytes() == wanted.tobytes()
+    results = {}
+    for method in ("transform", "free_energy", "score_samples", "reconstruct"):
+        try:
+            results[method] = getattr(estimator, method)(rows)
+        except (CapabilityError, AttributeError) as error:  # the loaded one lacks the same
+            with pytest.raises(type(error)):
+                getattr(loaded, method)(rows)
+    assert {"transform", "free_energy"} <= set(results)
+    for method, wanted in results.items():
+        assert getattr(loaded, method)(rows).tobytes() == wanted.tobytes()
 
 
 # -- the whole estimator ----------------------------------------------------------------------------
@@ -657,7 +722,7 @@ def test_saving_and_loading_keeps_every_bit(family, tmp_path):
 
 @having(capabilities.FreeEnergy | capabilities.Clamps)
 def test_fitting_raises_the_exact_likelihood(family):
-    if not (isinstance(MODELS[family.name], capabilities.Normalised) or can_enumerate(MODELS[family.name])):
+    if not has_exact_likelihood(MODELS[family.name]):
         pytest.skip("no exact likelihood")
     rows = toy_rows(family.tiny_data, 300)
     estimator = family.estimator()(**family.tiny, random_state=0)
@@ -692,7 +757,7 @@ def test_sampling_has_the_exact_marginals(family):
     drawn_mean = estimator.sample(6000, n_steps=60, random_state=1, mean=True)
     with double():
         exact = jax.tree.map(lambda a: a.astype(np.float64) if eqx.is_inexact_array(a) else a, model)
-        x = nodes(exact.x_space, typical(exact)[0])
+        x = nodes(exact.x_space, typical(exact)[0], sheared=True)
         p = visible_probabilities(exact, x)
         columns = flat(x.points)
         again = np.asarray(space.decode(model.x_space, x.points), np.float64)

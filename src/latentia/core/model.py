@@ -21,6 +21,7 @@ capability             implement                        get
 ``Conditionals``       ``begin``, ``sweep``             Gibbs sampling, CD, PCD, clamped sampling
 ``Settles``            ``settled_energy``               less noise and fewer products in the negative phase
 ``ExactSampler``       ``sample``                       independent samples
+``Starts``             ``start``                        a good start for chains on F(x)
 ``Decodes``            ``decode``                       inverse_transform, reconstruct
 ``Tempered``           ``base`` …                       AIS, reverse AIS, parallel tempering
 ``Centred``            ``centres``, ``recentred``       centred gradients
@@ -29,6 +30,7 @@ capability             implement                        get
 ``MStep``              ``m_step``                       EM
 ``ClosedForm``         ``fit_closed_form``              maximum likelihood in one step
 ``Relative``           ``relative``, ``moved`` …        quasi-Newton and natural gradient on a matrix group
+``Standardises``       ``standardise``, ``inner``       objectives that do not depend on the units of x
 ``Initialised``        ``initialise``                   a start from the data's statistics
 ====================== ================================ ==============================================
 """
@@ -201,6 +203,18 @@ class ExactSampler(AbstractModel):
         """One draw of (x, z)."""
 
 
+class Starts(AbstractModel):
+    """There is a broad, cheap distribution from which chains on F(x) may start.
+
+    For models that know where their data are (a mean and a scale inside them); chains of others start at a standard
+    normal and must find the way.
+    """
+
+    @abc.abstractmethod
+    def start(self, *, key: PRNGKeyArray) -> Any:
+        """A visible from which a chain can start, different for every key."""
+
+
 class Decodes(AbstractModel):
     """The visibles' mean given the latents (or the code, see :class:`Encodes`) is known."""
 
@@ -289,7 +303,7 @@ class RelativeSlopes(NamedTuple):
 
 
 class Relative(Normalised):
-    """x has a code y of as many numbers, on which any invertible matrix may act: y ↦ (I + C) y.
+    """x has a code y on which any invertible matrix may act, y ↦ (I + C) y, with the volume of x following suit.
 
     The mean of −log p is then L(C) = ⟨e((I + C) y)⟩ − log|det(I + C)| + constant with e = Σ_i e_i(y_i), so that
     all that a learner must know are the derivatives of L at C = 0, whatever x is measured in: algorithms that move
@@ -315,6 +329,18 @@ class Relative(Normalised):
     @abc.abstractmethod
     def tuned(self, x: Any, weights: Float[Array, " n"] | None) -> Self:
         """The model with what is chosen by rule, not by slope, chosen for a batch; itself if there is nothing."""
+
+
+class Standardises(FreeEnergy):
+    """The model standardises x first: F(x) = F₀(x̂) − constant, where x̂ is x shifted and multiplied by a matrix."""
+
+    @abc.abstractmethod
+    def standardise(self, x: Any) -> Any:
+        """x̂."""
+
+    @abc.abstractmethod
+    def inner(self) -> Self:
+        """The model of x̂, which has the same parameters."""
 
 
 class Initialised(AbstractModel):

@@ -1,4 +1,15 @@
-"""Drawing samples: directly, by chains, or with some entries given."""
+"""Drawing samples: directly, by chains, or with some entries given.
+
+A model that can be sampled directly is; one with conditionals runs Gibbs chains; of others with a free energy over
+real x, Hamiltonian chains follow the gradient. These start
+
+- where training's chains have arrived, if the estimator has any (they are lost when it is saved and loaded);
+- else where the model says that chains may start (:class:`~latentia.core.model.Starts`);
+- else at a standard normal. Unstandardised data may lie far from there: the first half of the steps is a warm-up in
+  which the sampler finds step size and scales, and the chains the data. A thousand standard deviations away are no
+  trouble; what a chain cannot find is another mode behind a high wall, so unlike modes may get too many or too few
+  draws.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +23,22 @@ from jaxtyping import PRNGKeyArray
 
 from latentia import samplers
 from latentia.core import space
+from latentia.core.algorithms import misfit
 from latentia.core.errors import CapabilityError, DataError
-from latentia.core.model import Conditionals, Decodes, ExactSampler, Tempered
-from latentia.ops.arrays import keep
+from latentia.core.model import (
+    Conditionals,
+    Decodes,
+    Encodes,
+    ExactPosterior,
+    ExactSampler,
+    FreeEnergy,
+    Starts,
+    Tempered,
+)
+from latentia.ops.arrays import batch_size, keep
+
+#: Fewer Hamiltonian chains than this learn too little about step size and scales: others run along.
+FEWEST = 32
 
 
 def draw(
@@ -27,29 +51,35 @@ def draw(
     if given is None:
         if mask is not None:
             raise DataError("mask says which entries of given are known; pass given too.")
-        x, z = _free(model, n_samples, n_steps, key)
+        x, z = _free(estimator, n_samples, n_steps, key)
         fixed = None
     else:
         x, fixed = _known(estimator, given, mask, n_samples)
-        x, z = _clamped(model, x, fixed, n_steps, key)
+        x, z = _clamped(estimator, x, fixed, n_steps, key)
     shown = len(space.seen(model.x_space, estimator.n_features_in_))  # without labels
     spaces = tuple(space.leaves(model.x_space)[:shown])
     if not mean:
         return np.asarray(space.decode(spaces, jax.tree.leaves(x)[:shown]))
-    means = _means(model, z)
+    means = _means(model, jax.vmap(model.encode)(x) if isinstance(model, Encodes) else z)
     if fixed is not None:
         means = keep(fixed, x, means)
     return np.asarray(space.flatten(spaces, jax.tree.leaves(means)[:shown]))
 
 
-def _free(model: Any, n: int, n_steps: int, key: PRNGKeyArray) -> tuple[Any, Any]:
+def _free(estimator: Any, n: int, n_steps: int, key: PRNGKeyArray) -> tuple[Any, Any]:
+    model = estimator.model_
     if isinstance(model, ExactSampler):
         return _exact(model, jax.random.split(key, n))
-    if not isinstance(model, Conditionals):
-        raise CapabilityError(
-            f"{type(model).__name__} cannot be sampled: it has neither ExactSampler nor Conditionals."
-        )
     start_key, run_key = jax.random.split(key)
+    if not isinstance(model, Conditionals):
+        reason = misfit(samplers.HMC(), model)
+        if reason is not None:
+            raise CapabilityError(
+                f"{type(model).__name__} cannot be sampled: it has neither ExactSampler nor Conditionals, and HMC "
+                f"does not fit: {reason}."
+            )
+        starts = _starts(estimator, max(n, FEWEST), start_key)
+        return jax.tree.map(lambda a: a[:n], _hamiltonian(model, starts, None, n_steps, run_key))
     # One sweep of the uncoupled model is an independent draw: chains start spread out, not all at one point.
     start = model.base() if isinstance(model, Tempered) else model
     zeros = jax.tree.map(lambda a: jnp.broadcast_to(a, (n, *a.shape)), space.zeros(model.x_space))
@@ -57,10 +87,52 @@ def _free(model: Any, n: int, n_steps: int, key: PRNGKeyArray) -> tuple[Any, Any
     return _chain(model, x, None, n_steps, run_key)
 
 
-def _clamped(model: Any, x: Any, fixed: Any, n_steps: int, key: PRNGKeyArray) -> tuple[Any, Any]:
-    if not isinstance(model, Conditionals):
+def _clamped(estimator: Any, x: Any, fixed: Any, n_steps: int, key: PRNGKeyArray) -> tuple[Any, Any]:
+    model = estimator.model_
+    if isinstance(model, Conditionals):
+        return _chain(model, x, fixed, n_steps, key)
+    if isinstance(model, ExactSampler) or misfit(samplers.HMC(), model) is not None:
         raise CapabilityError(f"{type(model).__name__} cannot fill in entries: it lacks Conditionals (sweep).")
-    return _chain(model, x, fixed, n_steps, key)
+    start_key, run_key = jax.random.split(key)
+    n = batch_size(x)
+    rows = np.arange(max(n, FEWEST)) % n
+    x, fixed = jax.tree.map(lambda a: a[rows], (x, fixed))
+    starts = keep(fixed, x, _starts(estimator, len(rows), start_key))
+    return jax.tree.map(lambda a: a[:n], _hamiltonian(model, starts, fixed, n_steps, run_key))
+
+
+def _starts(estimator: Any, n: int, key: PRNGKeyArray) -> Any:
+    """Where ``n`` Hamiltonian chains start; see the module's docstring."""
+    model, chains = estimator.model_, estimator._chains()
+    if chains is not None:
+        rows = jax.random.permutation(key, batch_size(chains))[np.arange(n) % batch_size(chains)]
+        return jax.tree.map(lambda a: a[rows], chains)
+    if isinstance(model, Starts):
+        return jax.vmap(lambda key: model.start(key=key))(jax.random.split(key, n))
+    spaces, treedef = jax.tree.flatten(model.x_space)
+    each = [jax.random.normal(jax.random.fold_in(key, i), (n, *s.shape)) for i, s in enumerate(spaces)]
+    return jax.tree.unflatten(treedef, each)
+
+
+@eqx.filter_jit
+def _hamiltonian(model: FreeEnergy, x: Any, fixed: Any, n_steps: int, key: PRNGKeyArray) -> tuple[Any, Any]:
+    """(x, latents) after so many transitions, the first half of which adapt the sampler."""
+    start_key, warmup_key, run_key, latent_key = jax.random.split(key, 4)
+    sampler = samplers.HMC().sized(x)
+    states = samplers.start(sampler, model, x, key=start_key)
+    n_warmup = n_steps // 2
+    sampler, states = samplers.run(sampler, model, states, n_warmup, key=warmup_key, adapt=True, fixed=fixed)
+    _, states = samplers.run(sampler, model, states, n_steps - n_warmup, key=run_key, fixed=fixed)
+    x = jax.vmap(sampler.visible)(states)
+    return x, _latents(model, x, latent_key)
+
+
+def _latents(model: Any, x: Any, key: PRNGKeyArray) -> Any:
+    """A draw of the latents given x, where their distribution is known."""
+    if not isinstance(model, ExactPosterior):
+        return ()
+    keys = jax.random.split(key, batch_size(x))
+    return jax.vmap(lambda x, key: model.posterior(x).sample(key=key))(x, keys)
 
 
 @eqx.filter_jit

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from latentia.core.model import FreeEnergy
 from latentia.estimator import checks
 from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
 
@@ -29,3 +30,22 @@ class EnergyEstimator(GradientEstimator):
 
     def _objective_numbers(self) -> dict[str, Any]:
         return {"k": self.k, "n_chains": self.n_chains, "ratio": self.noise_ratio}
+
+
+class UnnormalisedEstimator(EnergyEstimator):
+    """For families whose log Z is not known: no log p(x), and models are compared by score matching."""
+
+    @property
+    def score_samples(self) -> Any:
+        """Not there: log p(x) needs log Z, which this family does not know."""
+        name = type(self).__name__
+        raise AttributeError(
+            f"{name} has no score_samples: its log Z is not known, so neither is log p(x). free_energy(X) is "
+            "−log p(x) up to that constant; score(X) compares models by score matching."
+        )
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the score-matching objective of the rows, in fixed directions: higher is better."""
+        del y
+        model = self._needs(FreeEnergy, "score")
+        return self.validation_scorer(self._validate(X, reset=False))(model)

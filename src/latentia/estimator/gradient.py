@@ -13,7 +13,7 @@ import optax
 from sklearn.utils import check_random_state
 
 from latentia.core.algorithms import AbstractLearner
-from latentia.core.model import Decodes
+from latentia.core.model import Decodes, Normalised
 from latentia.estimator import checks, training
 from latentia.estimator.base import LatentEstimator
 from latentia.estimator.training import Plan
@@ -105,6 +105,8 @@ class GradientEstimator(LatentEstimator):
         """Pseudo-likelihood over all sites of a few fixed rows; their squared error where data are real."""
         few = read_rows(rows, np.linspace(0, rows.shape[0] - 1, MONITOR_ROWS).astype(int))
         scorer = self.validation_scorer(few)
+        if isinstance(model, Normalised):
+            return {"log_likelihood": scorer} if self.monitor else {}
         if not can_pseudo(model):
             name = "reconstruction_error" if isinstance(model, Decodes) else "score_matching_loss"
             return {name: lambda model: -scorer(model)} if self.monitor else {}

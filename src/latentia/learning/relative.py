@@ -33,6 +33,8 @@ Matrix = Float[Array, "k k"]
 Memory = Float[Array, "m k k"]
 Scalar = Float[Array, ""]
 
+#: Quasi-Newton iterations between two looks of the host.
+PER_STEP = 10
 #: Steps of the search along a direction, each half as long as the one before.
 TRIES = 10
 #: A mean over many rows is off by about so many units in the last place: no step is refused for less.
@@ -78,7 +80,7 @@ class QuasiNewton(AbstractLearner):
     tol: Float[Array, ""]
     memory: int = eqx.field(static=True, default=7)
     smallest: float = eqx.field(static=True, default=0.01)
-    per_step: int = eqx.field(static=True, default=10)
+    per_step: int = eqx.field(static=True, default=PER_STEP)
 
     @classmethod
     def make(cls, n_iterations: int, tol: float, **options: Any) -> QuasiNewton:
@@ -254,8 +256,8 @@ def regularised(h: Matrix, smallest: float) -> Matrix:
     """h with both entries of a pair raised until the pair's block [[h_ij, 1], [1, h_ji]] has no smaller eigenvalue.
 
     >>> h = regularised(jnp.array([[2.0, 0.5], [1.0, 2.0]]), 0.1)
-    >>> float(jnp.linalg.eigvalsh(jnp.array([[h[0, 1], 1.0], [1.0, h[1, 0]]]))[0])
-    0.1...
+    >>> round(float(jnp.linalg.eigvalsh(jnp.array([[h[0, 1], 1.0], [1.0, h[1, 0]]]))[0]), 5)
+    0.1
     """
     eigenvalue = 0.5 * (h + h.T - jnp.sqrt((h - h.T) ** 2 + 4.0))
     pairs = h + jnp.maximum(smallest - eigenvalue, 0.0)

@@ -29,7 +29,7 @@ from latentia.core.errors import ParameterError, UnknownNameError
 from latentia.core.model import FreeEnergy, Scalar
 from latentia.core.space import Domain
 from latentia.ops.arrays import batch_size, weighted_mean
-from latentia.ops.derivatives import curvature, laplacian
+from latentia.ops.derivatives import curvature, laplacian, slope_and_curvature
 
 Trace = Literal["exact", "sliced"]
 
@@ -91,10 +91,11 @@ def sliced(n_directions: int = 1) -> ScoreMatching:
 def hyvarinen_score(model: Any, x: Any, directions: Float[Array, "k n"] | None = None) -> Scalar:
     """½‖∇F‖² − tr ∇²F of one example; the trace exactly, or in the given directions."""
     f, flat = _flat(model, x)
-    slope = jax.grad(f)(flat)
     if directions is None:
+        slope = jax.grad(f)(flat)
         return 0.5 * slope @ slope - laplacian(f, flat)
-    return 0.5 * slope @ slope - jnp.mean(jax.vmap(lambda v: curvature(f, flat, v))(directions))
+    slope, bends = slope_and_curvature(f, flat, directions)
+    return 0.5 * slope @ slope - jnp.mean(bends)
 
 
 class DenoisingScoreMatching(AbstractObjective):

@@ -1,24 +1,26 @@
 """Honest likelihoods: exact where that is possible, two-sided where it is not.
 
-``log_likelihood`` and ``log_z`` choose by what the model can do: a normalised model and one with a side small
-enough to enumerate are exact; a model with a path to a base of known log Z is bracketed by forward and
-reverse annealed importance sampling. Everything runs in float64.
+``log_likelihood`` and ``log_z`` choose by what the model can do: a normalised model, one whose log Z is known and
+one with a side small enough to enumerate are exact; a model with a path to a base of known log Z is bracketed by
+forward and reverse annealed importance sampling. Everything runs in float64.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from latentia.core.errors import CapabilityError, DataError, NotNormalisableError, UnknownNameError
-from latentia.core.model import AbstractModel, Bounded, Clamps, FreeEnergy, Normalised, Tempered
+from latentia.core.model import AbstractModel, Bounded, Clamps, FreeEnergy, KnownLogZ, Normalised, Tempered
 from latentia.likelihood import ais, enumeration
 from latentia.likelihood.enumeration import LIMIT, can_enumerate
 from latentia.likelihood.equilibrium import Equilibrium, equilibrium
 from latentia.likelihood.evidence import Evidence, evidence, variational_bounds
+from latentia.likelihood.precision import double, to_double
 from latentia.likelihood.pseudo import can_pseudo, pseudo_log_likelihood
 from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops.arrays import batch_size
@@ -127,6 +129,10 @@ def log_z(
         raise NotNormalisableError(model.margin_message())
     if method != "ais" and isinstance(model, Normalised):
         return LogZ(0.0, 0.0, 0.0, 0.0, "exact (normalised)")
+    if method != "ais" and isinstance(model, KnownLogZ):
+        with double():
+            value = float(_known_log_z(to_double(model)))
+        return LogZ(value, value, value, 0.0, "exact (closed form)")
     if method == "exact" or (method == "auto" and can_enumerate(model, limit)):
         return enumeration.log_z(model, limit=limit)
     if method == "auto" and not isinstance(model, Tempered):
@@ -145,6 +151,11 @@ def log_z(
         n_steps=n_steps,
         start=start,
     )
+
+
+@eqx.filter_jit
+def _known_log_z(model: KnownLogZ) -> Any:
+    return model.log_z()
 
 
 def free_energies(model: AbstractModel, x: Any) -> np.ndarray:

@@ -1,55 +1,58 @@
-"""Samplers: block Gibbs and parallel tempering. They know capabilities, never a model."""
+"""Samplers: block Gibbs, parallel tempering, Langevin and Hamiltonian. They know capabilities, never a model.
+
+Those that follow the gradient of F take real x; MALA, HMC and NUTS run BlackJAX's kernels, which are imported on
+first use.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
-import jax
-from jaxtyping import PRNGKeyArray
-
 from latentia.core.algorithms import AbstractSampler
-from latentia.ops.arrays import batch_size
-from latentia.ops.loops import unrolled
+from latentia.core.errors import ParameterError, UnknownNameError
+from latentia.samplers.chains import Chains, advance, run, sample, start
+from latentia.samplers.diagnostics import effective_sample_size, r_hat
 from latentia.samplers.gibbs import Gibbs
+from latentia.samplers.hamiltonian import HMC, NUTS
+from latentia.samplers.langevin import MALA, Langevin
 from latentia.samplers.tempering import ParallelTempering
 
-
-def start(sampler: AbstractSampler, model: Any, x: Any, *, key: PRNGKeyArray) -> Any:
-    """The states of many chains, one starting at each row of ``x``."""
-    keys = jax.random.split(key, batch_size(x))
-    return jax.vmap(lambda x, key: sampler.init(model, x, key=key))(x, keys)
-
-
-def advance(
-    sampler: AbstractSampler, model: Any, states: Any, *, key: PRNGKeyArray, fixed: Any = None
-) -> tuple[Any, Any]:
-    """One step of many chains: (states, infos)."""
-    keys = jax.random.split(key, batch_size(states))
-    if fixed is None:
-        return jax.vmap(lambda s, key: sampler.step(model, s, key=key))(states, keys)
-    return jax.vmap(lambda s, key, fixed: sampler.step(model, s, key=key, fixed=fixed))(states, keys, fixed)
+#: Samplers that follow ∇F, by name.
+GRADIENT_SAMPLERS: dict[str, type[AbstractSampler]] = {
+    "langevin": Langevin,
+    "mala": MALA,
+    "hmc": HMC,
+    "nuts": NUTS,
+}
 
 
-def run(
-    sampler: AbstractSampler,
-    model: Any,
-    states: Any,
-    n_steps: int,
-    *,
-    key: PRNGKeyArray,
-    adapt: bool = False,
-    fixed: Any = None,
-) -> tuple[AbstractSampler, Any]:
-    """``n_steps`` steps of many chains in one scan: (sampler, states); the sampler adapts if asked to."""
+def gradient_sampler(name_or_object: str | AbstractSampler) -> AbstractSampler:
+    """A sampler by name, with its usual settings; an object is returned as it is.
 
-    def body(carry: Any, key: PRNGKeyArray) -> tuple[Any, None]:
-        sampler, states = carry
-        states, info = advance(sampler, model, states, key=key, fixed=fixed)
-        return (sampler.adapt(info) if adapt else sampler, states), None
-
-    keys = jax.random.split(key, n_steps)
-    (sampler, states), _ = jax.lax.scan(body, (sampler, states), keys, unroll=unrolled(n_steps))
-    return sampler, states
+    >>> gradient_sampler("hmc").n_leapfrog
+    10
+    """
+    if isinstance(name_or_object, AbstractSampler):
+        return name_or_object
+    if not isinstance(name_or_object, str):
+        raise ParameterError(f"sampler must be a name or a sampler, got {name_or_object!r}.")
+    if name_or_object not in GRADIENT_SAMPLERS:
+        raise UnknownNameError("sampler", name_or_object, GRADIENT_SAMPLERS)
+    return GRADIENT_SAMPLERS[name_or_object]()
 
 
-__all__ = ["Gibbs", "ParallelTempering", "advance", "run", "start"]
+__all__ = [
+    "GRADIENT_SAMPLERS",
+    "HMC",
+    "MALA",
+    "NUTS",
+    "Chains",
+    "Gibbs",
+    "Langevin",
+    "ParallelTempering",
+    "advance",
+    "effective_sample_size",
+    "gradient_sampler",
+    "r_hat",
+    "run",
+    "sample",
+    "start",
+]

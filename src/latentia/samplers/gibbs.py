@@ -26,6 +26,11 @@ class Gibbs(AbstractSampler):
         """``Conditionals``."""
         return (Conditionals,)
 
+    @property
+    def settles(self) -> bool:
+        """A step is a sweep."""
+        return True
+
     def init(self, model: Conditionals, x: Any, *, key: PRNGKeyArray) -> GibbsState:
         """Start at ``x``."""
         return GibbsState(x, model.begin(x, key=key))

@@ -63,6 +63,11 @@ class ParallelTempering(AbstractSampler):
         """``Tempered``."""
         return (Tempered,)
 
+    @property
+    def settles(self) -> bool:
+        """A swap hands on a joint state as its own sweep left it."""
+        return True
+
     def init(self, model: Tempered, x: Any, *, key: PRNGKeyArray) -> TemperingState:
         """All replicas start at ``x``."""
         n = self.betas.shape[0]

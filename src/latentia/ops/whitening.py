@@ -1,0 +1,62 @@
+"""Starting points for linear models: means, covariances, whitening, and random directions to rotate it by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+
+def directions(k: int, d: int, dtype: Any, *, key: PRNGKeyArray) -> Float[Array, "k d"]:
+    """Random unit vectors; orthogonal ones if k = d, else shrunk until their squares add up to as much."""
+    drawn = jax.random.normal(key, (k, d), dtype)
+    if k == d:
+        q, r = jnp.linalg.qr(drawn)
+        return q * jnp.sign(jnp.diagonal(r))[None, :]
+    return drawn / jnp.linalg.norm(drawn, axis=1, keepdims=True) * math.sqrt(d / k)
+
+
+def whitener(xp: Any, covariance: Any, n_components: int) -> tuple[Any, Any]:
+    """(a matrix that whitens, least eigenvalue of the correlations), by NumPy or JAX.
+
+    With fewer components than features its rows are the principal components, the greatest first. Otherwise it
+    whitens the correlations, so that columns in different units do no harm. Directions that do not vary get a large
+    but finite factor.
+    """
+    sd = xp.sqrt(xp.diagonal(covariance))
+    scale = xp.where(sd > 0, sd, xp.ones_like(sd))
+    values, vectors = xp.linalg.eigh(covariance / scale[:, None] / scale[None, :])
+    least, floor = values[0], 10 * float(xp.finfo(values.dtype).eps)
+    if n_components >= covariance.shape[0]:
+        return (vectors / xp.sqrt(xp.maximum(values, floor))[None, :]) @ vectors.T / scale[None, :], least
+    values, vectors = xp.linalg.eigh(covariance)
+    floor = floor * xp.where(values[-1] > 0, values[-1], xp.ones_like(values[-1]))
+    return (vectors / xp.sqrt(xp.maximum(values, floor))[None, :]).T[::-1], least
+
+
+def moments(
+    blocks: Callable[[], Iterable[np.ndarray]], weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(mean, covariance) of the rows of all blocks, weighted, in double precision.
+
+    >>> mean, covariance = moments(lambda: [np.array([[0.0], [4.0]]), np.array([[8.0]])], np.array([3.0, 0.0, 1.0]))
+    >>> float(mean[0]), float(covariance[0, 0])
+    (2.0, 12.0)
+    """
+
+    def total(term: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Any:
+        found, mass, start = 0.0, 0.0, 0
+        for block in blocks():
+            share = (
+                np.ones(len(block)) if weights is None else weights[start : start + len(block)].astype(np.float64)
+            )
+            found, mass, start = found + term(block, share), mass + share.sum(), start + len(block)
+        return found / mass
+
+    mean = total(lambda block, share: share @ block)
+    return mean, total(lambda block, share: ((block - mean) * share[:, None]).T @ (block - mean))

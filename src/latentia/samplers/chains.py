@@ -1,0 +1,127 @@
+"""Many chains at once: start them, move them, and draw from them with a diagnosis."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from latentia.core.algorithms import AbstractSampler, require
+from latentia.core.errors import ParameterError
+from latentia.ops.arrays import batch_size
+from latentia.ops.loops import unrolled
+from latentia.samplers.diagnostics import diagnose
+
+
+def start(sampler: AbstractSampler, model: Any, x: Any, *, key: PRNGKeyArray) -> Any:
+    """The states of many chains, one starting at each row of ``x``."""
+    keys = jax.random.split(key, batch_size(x))
+    return jax.vmap(lambda x, key: sampler.init(model, x, key=key))(x, keys)
+
+
+def advance(
+    sampler: AbstractSampler, model: Any, states: Any, *, key: PRNGKeyArray, fixed: Any = None
+) -> tuple[Any, Any]:
+    """One step of many chains: (states, infos)."""
+    keys = jax.random.split(key, batch_size(states))
+    if fixed is None:
+        return jax.vmap(lambda s, key: sampler.step(model, s, key=key))(states, keys)
+    return jax.vmap(lambda s, key, fixed: sampler.step(model, s, key=key, fixed=fixed))(states, keys, fixed)
+
+
+def run(
+    sampler: AbstractSampler,
+    model: Any,
+    states: Any,
+    n_steps: int,
+    *,
+    key: PRNGKeyArray,
+    adapt: bool = False,
+    fixed: Any = None,
+) -> tuple[AbstractSampler, Any]:
+    """``n_steps`` steps of many chains in one scan: (sampler, states); the sampler adapts if asked to."""
+
+    def body(carry: Any, key: PRNGKeyArray) -> tuple[Any, None]:
+        sampler, states = carry
+        states, info = advance(sampler, model, states, key=key, fixed=fixed)
+        return (sampler.adapt(info) if adapt else sampler, states), None
+
+    keys = jax.random.split(key, n_steps)
+    (sampler, states), _ = jax.lax.scan(body, (sampler, states), keys, unroll=unrolled(n_steps))
+    return sampler, states
+
+
+class Chains(NamedTuple):
+    """How a run of :func:`sample` went, and what it takes to go on.
+
+    ``diagnosis`` holds ``r_hat`` (the largest over all entries of x), ``ess`` (the smallest), and of samplers that
+    accept and reject ``acceptance``, ``step_size`` and ``divergences`` (how many transitions diverged).
+    """
+
+    diagnosis: dict[str, float]
+    sampler: AbstractSampler
+    states: Any
+
+
+def sample(
+    sampler: AbstractSampler,
+    model: Any,
+    x: Any,
+    n_steps: int,
+    *,
+    key: PRNGKeyArray,
+    n_warmup: int | None = None,
+    thin: int = 1,
+    fixed: Any = None,
+) -> tuple[Any, Chains]:
+    """Draws of many chains, one from each row of ``x``, in one compiled run.
+
+    Args:
+        sampler: adapts during the warm-up only.
+        model: what to draw from.
+        x: where the chains start, with a leading axis.
+        n_steps: steps of each chain after the warm-up.
+        key: random key.
+        n_warmup: steps before, whose draws are dropped; half of ``n_steps`` if None.
+        thin: keep every so many-th step.
+        fixed: booleans like ``x``; entries that are True stay, the others follow p(free | fixed).
+
+    Returns:
+        (draws, chains): x with two leading axes, ``(n_steps // thin, n_chains, …)``, and :class:`Chains`.
+    """
+    require(sampler, model)
+    n_warmup = n_steps // 2 if n_warmup is None else n_warmup
+    if thin < 1 or n_steps < thin or n_warmup < 0:
+        raise ParameterError(
+            f"A run needs thin ≥ 1, n_steps ≥ thin and n_warmup ≥ 0, got {thin=}, {n_steps=}, {n_warmup=}."
+        )
+    sampler, states, draws, metrics = _sample(sampler, model, x, fixed, n_warmup, n_steps // thin, thin, key)
+    counts = {name: float(jnp.mean(value)) for name, value in metrics.items()}
+    if "divergent" in counts:  # a share of all transitions
+        counts["divergences"] = round(counts.pop("divergent") * (n_steps // thin) * thin * batch_size(x))
+    return draws, Chains({**diagnose(draws), **counts}, sampler, states)
+
+
+@eqx.filter_jit
+def _sample(
+    sampler: Any, model: Any, x: Any, fixed: Any, n_warmup: int, n_draws: int, thin: int, key: PRNGKeyArray
+) -> tuple[Any, Any, Any, Any]:
+    start_key, warmup_key, run_key = jax.random.split(key, 3)
+    sampler = sampler.sized(x)
+    states = start(sampler, model, x, key=start_key)
+    if n_warmup:
+        sampler, states = run(sampler, model, states, n_warmup, key=warmup_key, adapt=True, fixed=fixed)
+
+    def one(states: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
+        states, info = advance(sampler, model, states, key=key, fixed=fixed)
+        return states, sampler.metrics(info)
+
+    def kept(states: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
+        states, metrics = jax.lax.scan(one, states, jax.random.split(key, thin))
+        return states, (jax.vmap(sampler.visible)(states), jax.tree.map(jnp.mean, metrics))
+
+    states, (draws, metrics) = jax.lax.scan(kept, states, jax.random.split(run_key, n_draws))
+    return sampler, states, draws, metrics

@@ -1,0 +1,6 @@
+"""The samplers' tests use the oracles of the conformance suite."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "conformance"))
