@@ -9,7 +9,7 @@ import shlex
 import click
 import pytest
 
-from latentia import likelihood, registry
+from latentia import learning, likelihood, registry
 from latentia.cli import cli
 
 from .pages import DOCS, GENERATED, PAGES, ROOT, code_blocks, name
@@ -86,7 +86,9 @@ def anchors(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page):
-    families = {GENERATED / f"{entry.name}.md" for entry in registry.FAMILIES} | {GENERATED / "index.md"}
+    families = {GENERATED / f"{entry.name}.md" for entry in registry.FAMILIES} | {
+        GENERATED / f"{n}.md" for n in ("index", "objectives")
+    }
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for link in LINK.findall(text):
         if re.match(r"\w+:", link):
@@ -116,11 +118,24 @@ def test_family_pages(tmp_path):
         assert entry.title in text
         for parameter in entry.estimator()().get_params():
             assert f"| `{parameter}` | `" in text
-        assert "E(x, z) =" in text
+        assert re.search(r"(E\(x, z\)|F\(x\)|log p\(x\)) =", text), entry.name
         (tmp_path / "page.md").write_text(text, encoding="utf-8")
         for _, words in commands(tmp_path / "page.md"):
             parse(words)
         assert f"({entry.name}.md)" in script["overview"]()
+
+
+def test_the_page_of_what_learns_what():
+    script = runpy.run_path(str(DOCS / "generate.py"), run_name="generate")
+    text = script["matrix"]()
+    rows = {line.split("`")[1]: line.split("|")[3:-1] for line in text.splitlines() if line.startswith("| `")}
+    assert set(rows) == set(learning.OBJECTIVES)
+    column = {entry.name: i for i, entry in enumerate(registry.FAMILIES)}
+    marks = {(f, o): rows[o][i].strip() for f, i in column.items() for o in rows}
+    assert set(marks.values()) == {"✓", "·"}
+    assert marks["rbm", "cd"] == marks["deep-energy", "sliced_score_matching"] == marks["dbm", "vnce"] == "✓"
+    assert marks["rbm", "score_matching"] == marks["ica", "vnce"] == marks["ppca", "ratio_matching"] == "·"
+    assert "`ratio_matching`: it works on binary or spin data, not on real" in text
 
 
 def test_the_changelog_names_this_version():

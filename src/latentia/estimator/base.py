@@ -257,7 +257,8 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
         Args:
             n_samples: how many; with ``given``, how many for each of its rows.
-            n_steps: Gibbs sweeps from the start, where the model cannot be sampled directly.
+            n_steps: Gibbs sweeps (or Hamiltonian transitions, half of them to adapt) from the start, where the model
+                cannot be sampled directly.
             given: rows with known entries; the others are drawn from their conditional distribution.
             mask: True where ``given`` is known; by default wherever it is not NaN.
             mean: return E[x | z] instead of x in the end (smoother pictures).

@@ -135,13 +135,13 @@ class MixtureNoise(AbstractNoise):
 
     def fitted(self, x_space: Any, x: Any) -> MixtureNoise:
         """EM from k-means."""
-        from sklearn.mixture import GaussianMixture
+        from sklearn.mixture import GaussianMixture as ScikitMixture
 
         _only("MixtureNoise", ("real",), x_space)
         rows = np.asarray(jax.vmap(lambda x: ravel_pytree(x)[0])(x), np.float64)
         ridge = 1e-3 * float(rows.var(0).mean()) or 1.0
         count = min(self.n_components, len(rows))
-        mixture = GaussianMixture(count, reg_covar=ridge, random_state=self.seed).fit(rows)
+        mixture = ScikitMixture(count, reg_covar=ridge, random_state=self.seed).fit(rows)
         parts = (mixture.weights_, mixture.means_, mixture.precisions_cholesky_)
         like = jax.tree.map(lambda a: jnp.zeros_like(a[0]), x)
         dtype = jax.tree.leaves(like)[0].dtype
