@@ -77,8 +77,8 @@ def page(entry: Family) -> str:
 
 def matrix() -> str:
     """Every family × every objective: fits, or does not and why."""
-    models = {entry: _tiny_model(entry) for entry in FAMILIES}
-    reasons = {(e, name): misfit(make(), models[e]) for e in FAMILIES for name, make in OBJECTIVES.items()}
+    models = {e.name: _tiny_model(e) for e in FAMILIES}
+    reasons = {(f, name): misfit(make(), m) for f, m in models.items() for name, make in OBJECTIVES.items()}
     lines = [
         "# What learns what",
         "",
@@ -90,15 +90,15 @@ def matrix() -> str:
         "|---|---|" + ":-:|" * len(FAMILIES),
     ]
     for name, make in OBJECTIVES.items():
-        marks = " | ".join("·" if reasons[e, name] else "✓" for e in FAMILIES)
+        marks = " | ".join("·" if reasons[e.name, name] else "✓" for e in FAMILIES)
         lines.append(f"| `{name}` | {_cell(_first_line(make))} | {marks} |")
     lines += ["", "## Why not", ""]
     for entry in FAMILIES:
         lines += [f"**{entry.class_name}**", ""]
         why: dict[str, list[str]] = {}
         for name in OBJECTIVES:
-            if reasons[entry, name]:
-                why.setdefault(str(reasons[entry, name]), []).append(f"`{name}`")
+            if reasons[entry.name, name]:
+                why.setdefault(str(reasons[entry.name, name]), []).append(f"`{name}`")
         lines += [f"- {', '.join(names)}: {_cell(reason)}." for reason, names in why.items()] or ["- nothing"]
         lines.append("")
     lines += [

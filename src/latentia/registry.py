@@ -134,7 +134,7 @@ FAMILIES = (
         "latentia.models.fields_of_experts:FieldsOfExperts",
         "Field of experts: filters that look everywhere alike",
         "Energies, experts and ICA",
-        {"n_filters": 2, "filter_shape": (1, 2), "expert": "log_cosh"},
+        {"n_filters": 2, "filter_shape": (1, 2), "expert": "log_cosh", "ridge": 0.3},
         "real",
     ),
 )

@@ -100,8 +100,8 @@ class DeepEnergy(FreeEnergy, ExactPosterior, Initialised, Starts):
 
     well: Well
     layers: tuple[Layer, ...]
-    weights: Float[Array, "experts features"] = weight()
     experts: Bernoulli
+    weights: Float[Array, "experts features"] = weight()
 
     @classmethod
     def make(
@@ -122,7 +122,7 @@ class DeepEnergy(FreeEnergy, ExactPosterior, Initialised, Starts):
             for k, up, down in zip(keys, sizes[1:], sizes[:-1], strict=True)
         ]
         layers = tuple(Layer(m, jnp.zeros(m.shape[0]), activation) for m in matrices[:-1])
-        return cls(Well.make(n, sigma, learned=learn_sigma), layers, matrices[-1], Bernoulli.make(hidden[-1]))
+        return cls(Well.make(n, sigma, learned=learn_sigma), layers, Bernoulli.make(hidden[-1]), matrices[-1])
 
     @property
     def x_space(self) -> Space:

@@ -170,8 +170,8 @@ class FieldsOfExperts(UnnormalisedEstimator):
         filter_shape: size of the filters: one number for square ones, or (height, width).
         expert: φ: "gsm" (a mixture of Gaussians whose weights are learned), "student_t", "log_cosh" (also called
             "logistic"), "charbonnier", "gaussian".
-        image_shape: (height, width) of the patches; if None they are square, or one row of pixels where their number
-            is no square.
+        image_shape: (height, width) of the patches; if None they are square, or one row of pixels where their
+            number is no square.
         ridge: ε at the start; it is learned too.
         objective: "denoising_score_matching", "score_matching", "sliced_score_matching", "nce", "conditional_nce",
             "hybrid", or an objective object, such as ``DenoisingScoreMatching(5.0, relative=False)`` for noise of
@@ -302,10 +302,10 @@ class FieldsOfExperts(UnnormalisedEstimator):
         images: Any,
         sigma: float,
         *,
-        weight: float = 0.5,
-        blur: float = 0.25,
+        weight: float = 0.6,
+        blur: float = 0.3,
         max_steps: int = 100,
-        tol: float = 0.01,
+        tol: float = 0.02,
     ) -> Any:
         """Images without noise: argmin over x of ‖x − y‖²/2σ² + λ F(x), by reweighted least squares.
 

@@ -14,7 +14,6 @@ for a step is the price, about that of the step's own products.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
@@ -57,8 +56,6 @@ Value = Float[Array, " d"]
 FLOOR = 1e-5
 #: What is left of A after every failure to find a Cholesky factor.
 SHRINK = 0.98
-#: Rows whose likelihood is followed while the model trains.
-MONITOR_ROWS = 256
 
 
 class GaussianEnergy(KnownLogZ, ExactSampler, Conditionals, Encodes, Decodes, Constrained, Bounded, Initialised):
@@ -229,13 +226,8 @@ class GaussianEnergy(KnownLogZ, ExactSampler, Conditionals, Encodes, Decodes, Co
 def _check_precision(name: str, value: Any) -> None:
     if isinstance(value, str):
         checks.one_of("full", "diagonal", "neighbours")(name, value)
-        return
-    mask = np.asarray(value)
-    if mask.dtype != bool or mask.ndim != 2 or mask.shape[0] != mask.shape[1] or (mask != mask.T).any():
-        raise ParameterError(
-            f"{name} must be 'full', 'diagonal', 'neighbours', or a symmetric boolean matrix that is True where "
-            f"two variables may be coupled, got {mask.dtype}{mask.shape}."
-        )
+    else:
+        graphical.check_mask(name, value)
 
 
 class GaussianModel(EnergyEstimator):
@@ -283,7 +275,7 @@ class GaussianModel(EnergyEstimator):
         >>> from latentia import GaussianModel
         >>> X = np.random.default_rng(0).normal(size=(100, 9)).cumsum(axis=1)
         >>> gaussian = GaussianModel(precision="neighbours").fit(X)
-        >>> np.count_nonzero(gaussian.precision_)  # nine pixels, twelve pairs of neighbours
+        >>> int(np.count_nonzero(gaussian.precision_))  # nine pixels, twelve pairs of neighbours
         33
         >>> gaussian.transform(X).shape
         (100, 9)
@@ -343,40 +335,24 @@ class GaussianModel(EnergyEstimator):
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> GaussianEnergy:
         """The standard normal distribution with the right structure."""
         del seed
-        n, structure = blueprint["n_features"], blueprint["structure"]
-        return GaussianEnergy.make(n, self._mask(blueprint), coupled=structure != "diagonal")
-
-    def _mask(self, blueprint: dict[str, Any]) -> np.ndarray | None:
-        n, structure = blueprint["n_features"], blueprint["structure"]
-        if structure in ("full", "diagonal"):
-            return None
+        n, structure, mask = blueprint["n_features"], blueprint["structure"], None
         if structure == "neighbours":
-            return graphical.pixel_neighbours(tuple(blueprint["image_shape"]), self.radius)
-        if isinstance(self.precision, str):
-            return np.zeros((n, n), bool)  # read from a file in a moment, see adopt
-        return np.asarray(self.precision)
+            mask = graphical.pixel_neighbours(tuple(blueprint["image_shape"]), self.radius)
+        elif structure == "mask":  # one from a file is still to come, see adopt
+            mask = np.zeros((n, n), bool) if isinstance(self.precision, str) else np.asarray(self.precision)
+        return GaussianEnergy.make(n, mask, coupled=structure != "diagonal")
 
     def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
         n = int(X.shape[1])
         structure = self.precision if isinstance(self.precision, str) else "mask"
         facts = {"n_features": n, "structure": structure}
         if structure == "neighbours":
-            facts["image_shape"] = self._image_shape(n)
+            facts["image_shape"] = list(graphical.image_shape(n, self.image_shape))
         if structure == "mask" and np.shape(self.precision) != (n, n):
             raise ParameterError(
                 f"precision is a mask for {len(self.precision)} variables, but the data have {n} columns."
             )
         return facts
-
-    def _image_shape(self, n: int) -> list[int]:
-        side = math.isqrt(n)
-        shape = (side, side) if self.image_shape is None else tuple(int(size) for size in self.image_shape)
-        if len(shape) not in (2, 3) or math.prod(shape) != n:
-            raise ParameterError(
-                f"precision='neighbours' needs images, and image_shape={self.image_shape} does not fit the {n} "
-                "columns of the data. Pass image_shape=(height, width) or (height, width, channels)."
-            )
-        return list(shape)
 
     def adopt(self, model: Any, blueprint: dict[str, Any], feature_names: list[str] | None = None) -> Self:
         """Become a fitted estimator around a given model; a mask that a file held becomes the parameter again."""
@@ -393,8 +369,8 @@ class GaussianModel(EnergyEstimator):
     def _pretrain(self, model: Any, rows: np.ndarray, seed: int, plan: Plan, weights: Any) -> Any:
         if self.solver == "gradient":
             return model
-        blocks = lambda: training.blocks(rows)  # noqa: E731
-        mean, covariance = graphical.moments(blocks, weights, diagonal=model.couplings is None)
+        diagonal = model.couplings is None
+        mean, covariance = graphical.moments(lambda: training.blocks(rows), weights, diagonal=diagonal)
         ridged = graphical.with_ridge(covariance, self.ridge)
         if model.couplings is None:
             solved = model.with_precision(mean, 1 / ridged)
@@ -403,7 +379,9 @@ class GaussianModel(EnergyEstimator):
             solve = graphical.likeliest_precision if likeliest else graphical.score_matched_precision
             mask = np.ones(ridged.shape, bool) if model.mask is None else np.asarray(model.mask)
             solved = _safe(model.with_precision(mean, solve(ridged, mask | np.eye(len(mask), dtype=bool))))
-        self._solved = -0.5 * _trace(solved, covariance) - log_z(solved, key=random.key(0)).estimate
+        precision = np.exp(solved.log_diagonal) if model.couplings is None else np.asarray(solved.precision())
+        trace = np.sum(precision.astype(np.float64) * covariance)
+        self._solved = -0.5 * trace - log_z(solved, key=random.key(0)).estimate
         return solved
 
     def _learner(self, plan: Plan) -> AbstractLearner:
@@ -440,7 +418,7 @@ class GaussianModel(EnergyEstimator):
         del model
         if self.solver != "gradient" or not self.monitor:
             return {}
-        return {"log_likelihood": self.validation_scorer(training.some_rows(rows, 0, MONITOR_ROWS))}
+        return {"log_likelihood": self.validation_scorer(training.some_rows(rows, 0, 256))}
 
     @property
     def mean_(self) -> np.ndarray:
@@ -455,30 +433,17 @@ class GaussianModel(EnergyEstimator):
     @property
     def covariance_(self) -> np.ndarray:
         """Λ⁻¹."""
-        inverse = np.linalg.inv(self.precision_.astype(np.float64))
-        return (0.5 * (inverse + inverse.T)).astype(np.float32)
+        return np.linalg.inv(self.precision_.astype(np.float64)).astype(np.float32)
 
 
 def _safe(model: GaussianEnergy) -> GaussianEnergy:
-    """The model, shrunk towards independence where its precision is not positive definite."""
-    safe = _project(model)
-    if np.any(np.asarray(safe.couplings) != np.asarray(model.couplings)):
-        warnings.warn(
-            "The best precision matrix with these zeros is not positive definite to single precision, so its "
-            "couplings were shrunk until it is. Allow more couplings (a larger radius), a larger ridge, or, after "
-            "score matching, use solver='closed_form'.",
-            stacklevel=3,
-        )
-    return safe
-
-
-def _trace(model: GaussianEnergy, covariance: np.ndarray) -> float:
-    """tr(ΛC)."""
-    if model.couplings is None:
-        return float(np.sum(np.exp(np.asarray(model.log_diagonal, np.float64)) * covariance))
-    return float(np.sum(np.asarray(model.precision(), np.float64) * covariance))
-
-
-@eqx.filter_jit
-def _project(model: GaussianEnergy) -> GaussianEnergy:
-    return model.project()
+    """The model, its couplings shrunk where its precision is not positive definite."""
+    least = float(np.linalg.eigvalsh(np.asarray(model.coupled(), np.float64))[0])
+    if 1 + least > FLOOR:
+        return model
+    warnings.warn(
+        "The best precision matrix with these zeros is not positive definite to single precision, so its couplings "
+        "were shrunk until it is. Allow more couplings, a larger ridge, or use solver='closed_form'.",
+        stacklevel=3,
+    )
+    return eqx.tree_at(lambda m: m.couplings, model, (1 - 2 * FLOOR) / -least * model.coupled()).project()

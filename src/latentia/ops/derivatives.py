@@ -143,7 +143,7 @@ class _Walk:
             return self.run(inner.jaxpr, inner.consts, inputs)
         bind = _binder(step)
         plain = [v.value if isinstance(v, _Moving) else v for v in inputs]
-        outputs = bind(*plain)
+        outputs: list[Any] = list(bind(*plain))
         places = [i for i, v in enumerate(inputs) if isinstance(v, _Moving)]
         smooth = [i for i, out in enumerate(outputs) if jnp.issubdtype(jnp.result_type(out), jnp.inexact)]
         if not places or not smooth:

@@ -32,8 +32,9 @@ def minimise(
     entry of its gradient is above ``tol``, or when rounding lets no step go down. Pass a module-level function, so
     that compiling is shared.
 
-    >>> minimise(lambda p, x: jnp.sum((x - p) ** 2), 3.0, jnp.zeros((1, 2)), max_steps=50, tol=1e-4)[0]
-    Array([[3., 3.]], dtype=float32)
+    >>> ends, _ = minimise(lambda p, x: jnp.sum((x - p) ** 2), 3.0, jnp.zeros((1, 2)), max_steps=50, tol=1e-4)
+    >>> ends.round(3).tolist()
+    [[3.0, 3.0]]
     """
     with jax.numpy_dtype_promotion("standard"):
         state = _start(function, parameters, x)
@@ -72,6 +73,7 @@ def _advance(function: Any, parameters: Any, state: _State, tol: float, n_steps:
     f = lambda x: function(parameters, x)  # noqa: E731
 
     def one(old: _State) -> _State:
+        move: Any
         move, solver = _SOLVER.update(old.slope, old.solver, old.x, value=old.value, grad=old.slope, value_fn=f)
         x = old.x + move
         value, slope = jax.value_and_grad(f)(x)

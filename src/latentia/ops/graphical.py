@@ -18,10 +18,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
+
+from latentia.core.errors import ParameterError
 
 Matrix = Float[np.ndarray, "n n"]
 Mask = Bool[np.ndarray, "n n"]
@@ -46,6 +49,32 @@ def pixel_neighbours(shape: tuple[int, ...], radius: float) -> Mask:
     return square <= radius**2 * (1 + 1e-9)
 
 
+def image_shape(n: int, shape: Sequence[int] | None) -> tuple[int, ...]:
+    """The shape of images of ``n`` numbers, a square if it is not given; refused where it does not fit.
+
+    >>> image_shape(9, None)
+    (3, 3)
+    """
+    side = math.isqrt(n)
+    found = (side, side) if shape is None else tuple(int(size) for size in shape)
+    if len(found) not in (2, 3) or math.prod(found) != n:
+        raise ParameterError(
+            f"Neighbours are those of images, and image_shape={shape} does not fit the {n} columns of the data. "
+            "Pass image_shape=(height, width) or (height, width, channels)."
+        )
+    return found
+
+
+def check_mask(name: str, value: Any) -> None:
+    """Refuse what is no symmetric boolean matrix."""
+    mask = np.asarray(value)
+    if mask.dtype != bool or mask.ndim != 2 or mask.shape[0] != mask.shape[1] or (mask != mask.T).any():
+        raise ParameterError(
+            f"{name} must be a name, or a symmetric boolean matrix that is True where two variables may be "
+            f"coupled, got {mask.dtype}{mask.shape}."
+        )
+
+
 def moments(
     blocks: Callable[[], Iterable[np.ndarray]], weights: np.ndarray | None, *, diagonal: bool
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "*nn"]]:
@@ -54,7 +83,7 @@ def moments(
     >>> moments(lambda: [np.array([[0.0, 1.0]]), np.array([[2.0, 1.0]])], None, diagonal=True)[0]
     array([1., 1.])
     """
-    count, total = 0, 0.0
+    count, total = 0, np.zeros(1)
     for block in blocks():
         share = np.ones(len(block)) if weights is None else weights[count : count + len(block)].astype(np.float64)
         total = total + np.append(share @ block.astype(np.float64), share.sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))  # one function to compile, where nothing else is
 def directions(k: int, d: int, dtype: Any, *, key: PRNGKeyArray) -> Float[Array, "k d"]:
     """Random unit vectors; orthogonal ones if k = d, else shrunk until their squares add up to as much."""
     drawn = jax.random.normal(key, (k, d), dtype)

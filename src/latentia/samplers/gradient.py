@@ -216,7 +216,7 @@ def array(value: Any) -> Any:
 
 def step_size(value: Any) -> Any:
     """A converter of a field: a positive number becomes an array."""
-    if not isinstance(value, jax.Array) and not (isinstance(value, Real) and 0 < value < float("inf")):
+    if not isinstance(value, jax.Array) and not (isinstance(value, Real) and 0 < float(value) < float("inf")):
         raise ParameterError(f"step_size must be a positive number, got {value!r}.")
     return array(value)
 
