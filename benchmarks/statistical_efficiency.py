@@ -4,9 +4,9 @@
 
 Three models whose likelihood is known: a Gaussian, a complete ICA and a small RBM. For each sample size and several
 replications, data are drawn from the true model and every objective is minimised, from the truth, over that one
-sample (with its noise, drawn once) by Newton's method; contrastive divergence, which is no function to minimise, runs
-as stochastic approximation with averaging. A consistent estimator's error falls as constant / n: slopes are near −1,
-and the constants, printed as n × mean squared error, say how many more examples a method needs than maximum
+sample (with its noise, drawn once) by Newton's method; contrastive divergence, which is no function to minimise,
+runs as stochastic approximation with averaging. A consistent estimator's error falls as constant / n: slopes are near
+−1, and the constants, printed as n × mean squared error, say how many more examples a method needs than maximum
 likelihood for the same error. Contrastive divergence is biased, so its curve may level off.
 """
 
@@ -80,7 +80,7 @@ def line(sizes: Any, errors: Any) -> tuple[float, float]:
 class Problem:
     """A true model, its likelihood, and how to draw from it."""
 
-    def __init__(self, model: Any, log_z: Any, draw: Any, sampler: str):
+    def __init__(self, model: Any, log_z: Any, draw: Any, sampler: str, rate: float):
         import equinox as eqx
         from jax.flatten_util import ravel_pytree
 
@@ -89,7 +89,7 @@ class Problem:
         params, rest = eqx.partition(model, trainable(model))
         self.truth, unravel = ravel_pytree(params)
         self.model = lambda theta: eqx.combine(unravel(theta), rest)
-        self.log_z, self.draw, self.sampler = log_z, draw, sampler
+        self.log_z, self.draw, self.sampler, self.rate = log_z, draw, sampler, rate
 
 
 def gaussian() -> Problem:
@@ -128,7 +128,7 @@ def gaussian() -> Problem:
     log_z = lambda m: 0.5 * d * jnp.log(2 * jnp.pi) - 0.5 * jnp.linalg.slogdet(m.precision())[1]  # noqa: E731
     root = np.linalg.cholesky(np.linalg.inv(precision))
     draw = lambda key, n: truth.location[None] + jax.random.normal(key, (n, d)) @ root.T  # noqa: E731
-    return Problem(truth, log_z, draw, "mala")
+    return Problem(truth, log_z, draw, "mala", 0.3)
 
 
 def ica() -> Problem:
@@ -146,7 +146,7 @@ def ica() -> Problem:
     mixing = np.eye(d) + 0.5 * np.random.default_rng(1).normal(size=(d, d))
     truth = eqx.tree_at(lambda m: m.weights, truth, jnp.asarray(np.linalg.inv(mixing)))
     draw = lambda key, n: jax.vmap(lambda k: truth.sample(key=k)[0])(jax.random.split(key, n))  # noqa: E731
-    return Problem(truth, lambda m: 0.0, draw, "mala")
+    return Problem(truth, lambda m: 0.0, draw, "mala", 0.3)
 
 
 def rbm() -> Problem:
@@ -158,11 +158,12 @@ def rbm() -> Problem:
     from latentia import units
     from latentia.models.rbm import RBMModel
 
-    d, k = 5, 2
-    rng = np.random.default_rng(2)
+    d, k = 6, 1
+    rng = np.random.default_rng(6)
     model = RBMModel.make(units.make("bernoulli", d), units.make("bernoulli", k), key=jax.random.key(0))
     weights = 2.0 * rng.normal(size=(d, k))
-    centred = (-weights.sum(1) / 2, -weights.sum(0) / 2 + 0.5 * rng.normal(size=k))
+    weights = np.sign(weights) * (1.0 + 0.5 * np.abs(weights))  # none of them near zero: all are identified well
+    centred = (-weights.sum(1) / 2, -weights.sum(0) / 2 + 0.3 * rng.normal(size=k))
     truth = eqx.tree_at(
         lambda m: (m.weights, m.visible.bias, m.hidden.bias), model, tuple(map(jnp.asarray, (weights, *centred)))
     )
@@ -171,7 +172,7 @@ def rbm() -> Problem:
     log_z = lambda m: jax.nn.logsumexp(-jax.vmap(m.free_energy)(states))  # noqa: E731
     logits = -jax.vmap(truth.free_energy)(states)
     draw = lambda key, n: states[jax.random.categorical(key, logits, shape=(n,))]  # noqa: E731
-    return Problem(truth, log_z, draw, "gibbs")
+    return Problem(truth, log_z, draw, "gibbs", 2.0)
 
 
 def error(problem: Problem, kind: Any, n: int, replications: int) -> float:
@@ -248,7 +249,7 @@ def newton(f: Any, start: Any, n_steps: int = 15) -> Any:
     return jax.lax.scan(step, start, None, length=n_steps)[0]
 
 
-def contrastive(problem: Problem, x: Any, key: Any, n_steps: int = 3000) -> Any:
+def contrastive(problem: Problem, x: Any, key: Any, n_steps: int = 8000) -> Any:
     """Contrastive divergence of one step on the whole sample, with a falling rate; the mean of the last half."""
     import jax
     import jax.numpy as jnp
@@ -268,7 +269,7 @@ def contrastive(problem: Problem, x: Any, key: Any, n_steps: int = 3000) -> Any:
         theta = theta - rate * slope
         return (theta, state), theta
 
-    rates = 0.3 / (1 + jnp.arange(n_steps) / 300) ** 0.6
+    rates = problem.rate / (1 + jnp.arange(n_steps) / 1000) ** 0.6
     _, path = jax.lax.scan(step, (problem.truth, state), (jax.random.split(key, n_steps), rates))
     return jnp.mean(path[n_steps // 2 :], axis=0)
 

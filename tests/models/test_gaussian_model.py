@@ -272,6 +272,7 @@ def test_the_exact_trace_is_that_of_the_hessian():
 
         looped = lambda x: jnp.sum(jax.lax.fori_loop(0, 3, lambda i, y: jnp.sin(y) * y[0], x))  # noqa: E731
         kinked = lambda x: jnp.sum(jnp.where(x > 0, x**3, jnp.sort(x) ** 2)) + jnp.prod(x[:2])  # noqa: E731
+        turned = lambda x: 2 / (3 + x @ x) + jnp.sum(jnp.linalg.inv(jnp.eye(9) + jnp.outer(x, x)))  # noqa: E731
         v = jnp.asarray(rng.normal(size=(3, 9)))
 
         @functools.partial(jax.jit, static_argnums=0)
@@ -281,7 +282,7 @@ def test_the_exact_trace_is_that_of_the_hessian():
             found = laplacian(f, x), laplacian(f, x, scale), *slope_and_curvature(f, x, v)
             return (*wanted, jnp.sum((v @ hessian) * v, axis=1)), found
 
-        for f in (mixed, looped, kinked, lambda x: 3 * x[0], lambda x: jnp.array(2.0)):
+        for f in (mixed, looped, kinked, turned, lambda x: 3 * x[0], lambda x: jnp.array(2.0)):
             for wanted, found in zip(*facts(f, x), strict=True):
                 np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-10)
 
