@@ -257,8 +257,8 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
         Args:
             n_samples: how many; with ``given``, how many for each of its rows.
-            n_steps: Gibbs sweeps (or Hamiltonian transitions, half of them to adapt) from the start, where the model
-                cannot be sampled directly.
+            n_steps: Gibbs sweeps (or Hamiltonian transitions, half of them to adapt) from the start, where the
+                model cannot be sampled directly.
             given: rows with known entries; the others are drawn from their conditional distribution.
             mask: True where ``given`` is known; by default wherever it is not NaN.
             mean: return E[x | z] instead of x in the end (smoother pictures).
@@ -321,7 +321,8 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """How early stopping scores a model on held-out rows: higher is better.
 
         The likelihood where it is normalised, the pseudo-likelihood where the data are discrete, otherwise the
-        negative squared error of the reconstructions, or the negative score-matching objective where there are none.
+        negative squared error of the reconstructions, or the negative score-matching objective where there are
+        none.
         """
         rows = self._rows(rows[:, : self.n_features_in_], purpose="scoring")
 

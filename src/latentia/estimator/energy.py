@@ -18,9 +18,9 @@ ENERGY_CHECKS: dict[str, checks.Check] = {
 class EnergyEstimator(GradientEstimator):
     """Learns an energy by score matching, noise contrast or chains; families list the parameters themselves.
 
-    A family's ``__init__`` has, beside its own parameters, those of :class:`GradientEstimator` except ``n_replicas``
-    and ``centring``, and ``noise_ratio``: noise samples for each example, for the objectives that contrast the data
-    with noise.
+    A family's ``__init__`` has, beside its own parameters, those of :class:`GradientEstimator` except
+    ``n_replicas`` and ``centring``, and ``noise_ratio``: noise samples for each example, for the objectives that
+    contrast the data with noise.
     """
 
     parameter_checks: ClassVar[Mapping[str, checks.Check]] = ENERGY_CHECKS

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from latentia.core.errors import CapabilityError, DataError, ParameterError, UnknownNameError
 from latentia.core.model import ExactSampler, Normalised, Scalar
@@ -103,7 +103,7 @@ class GaussianNoise(AbstractNoise):
         rows = jax.vmap(lambda x: ravel_pytree(x)[0])(x)
         centred = rows - jnp.mean(rows, axis=0)[None, :]
         covariance = centred.T @ centred / len(rows)
-        ridge = 1e-3 * float(jnp.mean(jnp.diagonal(covariance))) or 1.0
+        ridge = 1e-6 * float(jnp.mean(jnp.diagonal(covariance))) or 1.0
         factor = gaussian.ridge_precision_factor(covariance, ridge) / self.widening
         mean = jax.tree.map(lambda a: jnp.mean(a, axis=0), x)
         return GaussianNoise(self.widening, mean, factor)
@@ -139,7 +139,7 @@ class MixtureNoise(AbstractNoise):
 
         _only("MixtureNoise", ("real",), x_space)
         rows = np.asarray(jax.vmap(lambda x: ravel_pytree(x)[0])(x), np.float64)
-        ridge = 1e-3 * float(rows.var(0).mean()) or 1.0
+        ridge = 1e-6 * float(rows.var(0).mean()) or 1.0
         count = min(self.n_components, len(rows))
         mixture = ScikitMixture(count, reg_covar=ridge, random_state=self.seed).fit(rows)
         parts = (mixture.weights_, mixture.means_, mixture.precisions_cholesky_)

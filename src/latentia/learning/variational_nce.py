@@ -1,6 +1,6 @@
 """Variational noise contrast: noise contrast for unnormalised models whose latents cannot be summed out.
 
-With p̃(x, z) = exp(−E(x, z) − c), a variational posterior q(z | x) and G(x, z) = log p̃(x, z) − log(ν p_n(x) q(z | x)),
+With p̃(x, z) = exp(−E(x, z) − c), a posterior q(z | x) and G(x, z) = log p̃(x, z) − log(ν p_n(x) q(z | x)),
 
     J = E_data E_q log σ(G(x, z)) − ν E_noise log(1 + E_q[p̃/q] / (ν p_n))
 
@@ -151,7 +151,7 @@ class VNCE(AbstractObjective):
         return (log_p - log_q - prior[:, None], log_q_fixed), noise
 
     def loss(self, model: Any, x: Any, weights: Any, state: VariationalState) -> tuple[Scalar, Metrics]:
-        """−J, to be minimised; where latents are discrete its gradient for the encoder is that of the score function."""
+        """−J, to be minimised; for discrete latents the encoder's gradient is that of the score function."""
         key = jax.random.wrap_key_data(state.seed)
         log_z, k = state.noise.log_z, self.n_samples
         (data, log_q), noise = self._odds(model, state.inference, x, state.noise.samples, key)
