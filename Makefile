@@ -22,7 +22,7 @@ demo: $(VENV)/.installed  ## Install, train two models on bundled data, print th
 	@$(BIN)/latentia demo
 
 test: $(VENV)/.installed-test  ## Run all tests on two processes
-	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)  # a file's tests share what they compile
 
 lint: $(VENV)/.installed-test  ## Check style, format and types
 	$(BIN)/ruff check

@@ -6,8 +6,8 @@ Three models whose likelihood is known: a Gaussian, a complete ICA and a small R
 replications, data are drawn from the true model and every objective is minimised, from the truth, over that one
 sample (with its noise, drawn once) by Newton's method; contrastive divergence, which is no function to minimise,
 runs as stochastic approximation with averaging. A consistent estimator's error falls as constant / n: slopes are
-near −1, and the constants, printed as n × mean squared error, say how many more examples a method needs than maximum
-likelihood for the same error. Contrastive divergence is biased, so its curve may level off.
+near −1, and the constants, printed as n × mean squared error, say how many more examples a method needs than
+maximum likelihood for the same error. Contrastive divergence is biased, so its curve may level off.
 """
 
 from __future__ import annotations

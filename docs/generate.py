@@ -15,8 +15,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 sys.path.insert(0, str(Path(__file__).parent))
 from docstrings import to_markdown
 
@@ -36,7 +34,7 @@ def page(entry: Family) -> str:
     """One family's page."""
     estimator = entry.estimator()
     module = importlib.import_module(estimator.__module__)
-    model = _tiny_model(entry)
+    model = entry.tiny_model()
     formula = to_markdown(inspect.getdoc(module) or entry.title)
     return "\n".join(
         [
@@ -77,7 +75,7 @@ def page(entry: Family) -> str:
 
 def matrix() -> str:
     """Every family × every objective: fits, or does not and why."""
-    models = {e.name: _tiny_model(e) for e in FAMILIES}
+    models = {e.name: e.tiny_model() for e in FAMILIES}
     reasons = {(f, name): misfit(make(), m) for f, m in models.items() for name, make in OBJECTIVES.items()}
     lines = [
         "# What learns what",
@@ -107,13 +105,6 @@ def matrix() -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-def _tiny_model(entry: Family) -> Any:
-    rng = np.random.default_rng(0)
-    rows = rng.integers(0, 2, (20, 5)) if entry.tiny_data == "binary" else rng.normal(size=(20, 3))
-    estimator = entry.estimator()(**entry.tiny)
-    return estimator.build(estimator._blueprint(rows.astype(np.float32)))
 
 
 def overview() -> str:

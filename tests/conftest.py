@@ -18,7 +18,7 @@ if version("jaxlib").startswith("0.10."):  # later ones do not know the flag, an
     _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("XLA_FLAGS", " ".join(_FLAGS))
 
-import jax
+import jax  # noqa: E402
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")

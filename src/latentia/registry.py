@@ -34,6 +34,15 @@ class Family:
         module, _, attribute = self.target.partition(":")
         return getattr(importlib.import_module(module), attribute)
 
+    def tiny_model(self) -> Any:
+        """A fresh model of the tiny configuration, to ask what it can do."""
+        import numpy as np
+
+        rng = np.random.default_rng(0)
+        rows = rng.integers(0, 2, (20, 5)) if self.tiny_data == "binary" else rng.normal(size=(20, 3))
+        estimator = self.estimator()(**self.tiny)
+        return estimator.build(estimator._blueprint(rows.astype(np.float32)))
+
     @property
     def class_name(self) -> str:
         """The estimator's name."""

@@ -712,7 +712,10 @@ def test_saving_and_loading_keeps_every_bit(family, tmp_path):
         except (CapabilityError, AttributeError) as error:  # the loaded one lacks the same
             with pytest.raises(type(error)):
                 getattr(loaded, method)(rows)
-    assert {"transform", "free_energy"} <= set(results)
+    summed = isinstance(model, capabilities.FreeEnergy | capabilities.Clamps)
+    assert {"transform", "free_energy"} & set(results) == (
+        {"transform", "free_energy"} if summed else {"transform"}
+    )
     for method, wanted in results.items():
         assert getattr(loaded, method)(rows).tobytes() == wanted.tobytes()
 

@@ -17,6 +17,8 @@ from latentia.core.errors import CapabilityError, ParameterError
 from latentia.core.model import FreeEnergy
 from latentia.core.parameters import trainable
 from latentia.core.space import Space
+from latentia.learning.noise import Disturbance, GaussianNoise, draw_many
+from latentia.learning.noise_contrast import NCE, ConditionalNCE, NoiseState
 from latentia.learning.score_matching import (
     DenoisingScoreMatching,
     NonnegativeScoreMatching,
@@ -242,3 +244,44 @@ def test_wrong_numbers_and_domains_are_refused():
     X = np.random.default_rng(0).integers(0, 2, (20, 4))
     with pytest.raises(CapabilityError, match=r"works on real data, not on binary.*Objectives that fit: cd, pcd"):
         RBM(2, objective="score_matching").fit(X)
+
+
+def upper(theta):
+    """(mean, symmetric matrix) from its upper triangle: every parameter is identified."""
+    rows, columns = np.triu_indices(2)
+    matrix = jnp.zeros((2, 2)).at[rows, columns].set(theta[2:5])
+    return theta[:2], matrix + matrix.T - jnp.diag(jnp.diagonal(matrix))
+
+
+@pytest.mark.usefixtures("x64")
+def test_on_a_gaussian_every_way_comes_to_the_answer_of_maximum_likelihood():
+    """Score matching to solver precision; noise contrast as its noise becomes plentiful, with c = log Z."""
+    rng = np.random.default_rng(3)
+    x = jnp.asarray(rng.normal(size=(3000, 2)) @ [[1.0, 0.6], [0.0, 0.7]] + [0.5, -1.0])
+    centred = np.asarray(x) - np.asarray(x).mean(0)
+    covariance = centred.T @ centred / len(x)
+    best = np.concatenate([np.asarray(x).mean(0), np.linalg.inv(covariance)[np.triu_indices(2)]])
+    log_z = np.log(2 * np.pi) + 0.5 * np.linalg.slogdet(covariance)[1]
+    space = Space("real", (2,))
+    noise = GaussianNoise(1.3).fitted(space, x)
+    contrast = NCE(100, noise)
+    samples = draw_many(noise, 300_000, key=jax.random.key(0))
+    nearby = ConditionalNCE(50, Disturbance(1.0).fitted(space, x))
+    copies = nearby.init(None, x, key=jax.random.key(1))
+    model = lambda t: Normal(*upper(t), x_space=space)  # noqa: E731
+    ways = {
+        "score matching": (lambda t: ScoreMatching().loss(model(t), x, None, None)[0], best, 1e-8),
+        "noise contrast": (
+            lambda t: contrast.loss(model(t[:5]), x, None, NoiseState(samples, t[5], jnp.zeros(())))[0],
+            np.append(best, log_z),
+            0.02,
+        ),
+        "conditional": (lambda t: nearby.loss(model(t), x, None, copies)[0], best, 0.1),
+    }
+    for name, (loss, wanted, tolerance) in ways.items():
+        slope, bend = quick(jax.grad(loss)), quick(jax.hessian(loss))
+        theta = jnp.asarray(wanted) + 0.03 * jnp.asarray(rng.normal(size=len(wanted)))
+        for _ in range(12):
+            theta = theta - jnp.linalg.solve(bend(theta), slope(theta))
+        assert float(jnp.abs(slope(theta)).max()) < 1e-8, name
+        np.testing.assert_allclose(theta, wanted, atol=tolerance, err_msg=name)

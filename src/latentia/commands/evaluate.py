@@ -39,7 +39,8 @@ def evaluate(
 
     The mean over the rows, in nats: how probable the model finds them.
     Exact where the normaliser can be computed; otherwise annealed importance sampling forward and backward,
-    which bound it from below and above. Without DATA, the data that the run was trained on. The result is
+    which bound it from below and above. Families whose normaliser is out of reach are judged by the
+    score-matching objective instead. Without DATA, the data that the run was trained on. The result is
     also written to evaluation.json in the run folder.
 
     \b
@@ -67,19 +68,27 @@ def evaluation(
     folder: Path | None,
     out: Path | None = None,
 ) -> tuple[dict[str, Any], Any]:
-    """(what evaluation.json holds, the interval); written to ``out``, or into the run folder."""
+    """(what evaluation.json holds, the interval); written to ``out``, or into the run folder.
+
+    Families whose log Z is not known have no interval (None); they are judged by score matching.
+    """
     from latentia.core.files import write_json
+    from latentia.estimator.energy import UnnormalisedEstimator
 
     begin = time.perf_counter()
-    interval = estimator.log_likelihood(rows, **options)
     result: dict[str, Any] = {
         "family": estimator.family,
         "data": source.dataset.name,
         "split": split,
         "n_examples": int(rows.shape[0]),
-        "log_likelihood": interval.as_dict(),
-        "seconds": time.perf_counter() - begin,
     }
+    interval = None
+    if isinstance(estimator, UnnormalisedEstimator):
+        result["score_matching"] = -estimator.score(rows)
+    else:
+        interval = estimator.log_likelihood(rows, **options)
+        result["log_likelihood"] = interval.as_dict()
+    result["seconds"] = time.perf_counter() - begin
     target = out or (folder / EVALUATION if folder else None)
     if target is not None:
         write_json(target, result)
@@ -91,9 +100,12 @@ def _text(result: dict[str, Any], interval: Any) -> str:
     lines = [
         f"{result['family']} on {result['data']}, {result['n_examples']} {result['split']} rows, "
         f"{duration(result['seconds'])}",
-        f"log-likelihood per example: {interval}",
+        f"log-likelihood per example: {interval}"
+        if interval is not None
+        else f"score-matching objective: {result['score_matching']:.4g} (lower is better; log Z is not known, so "
+        "there is no log-likelihood)",
     ]
-    if interval.warning:
+    if interval is not None and interval.warning:
         lines.append(f"warning: {interval.warning}")
     if "written" in result:
         lines.append(f"written to {result['written']}")

@@ -48,4 +48,4 @@ def learning(entry: Any) -> list[str]:
     estimator = entry.estimator()
     if not issubclass(estimator, GradientEstimator):
         return ["EM"]
-    return fitting(estimator(**entry.tiny).build({"n_features": 4}))
+    return fitting(entry.tiny_model())

@@ -26,7 +26,7 @@ from latentia.core.model import ExactPosterior, FreeEnergy, Initialised, Scalar,
 from latentia.core.parameters import bias, scale, weight
 from latentia.core.space import Space
 from latentia.estimator import checks
-from latentia.estimator.energy import ENERGY_CHECKS, EnergyEstimator
+from latentia.estimator.energy import ENERGY_CHECKS, UnnormalisedEstimator
 from latentia.learning.optimizer import Schedule
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.ops import random
@@ -223,7 +223,7 @@ class GeneralEnergy(FreeEnergy, Initialised, Starts):
         return eqx.tree_at(lambda m: m.well, self, self.well.centred(x))
 
 
-class DeepEnergyModel(EnergyEstimator):
+class DeepEnergyModel(UnnormalisedEstimator):
     """Energy of a network: ‖x‖²/2σ² − bᵀx − Σ_k S(w_kᵀ g(x) + c_k), learned without sampling.
 
     Data are *not* standardised inside: σ is in their own units, and says how far from its centre the model may
@@ -361,20 +361,6 @@ class DeepEnergyModel(EnergyEstimator):
         if self.energy is not None:
             raise FileFormatError(f"A model with energy= cannot be saved: {_NO_FILE}")
         super().save(path)
-
-    @property
-    def score_samples(self) -> Any:
-        """Not there: log p(x) needs log Z, which this family does not know."""
-        raise AttributeError(
-            "DeepEnergyModel has no score_samples: its log Z is not known, so neither is log p(x). free_energy(X) "
-            "is −log p(x) up to that constant; score(X) compares models by score matching."
-        )
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """Minus the score-matching objective of the rows, in fixed directions: higher is better."""
-        del y
-        model = self._needs(FreeEnergy, "score")
-        return self.validation_scorer(self._validate(X, reset=False))(model)
 
     def modes(
         self, X: Any, *, max_steps: int = 1000, tol: float = 1e-6, return_path: bool = False

@@ -362,7 +362,7 @@ class ICA(EnergyEstimator):
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> AbstractICAModel:
         """A model with the right shapes at a random start."""
-        n, k = blueprint["n_features"], blueprint["n_components"]
+        n, k = blueprint["n_features"], blueprint.get("n_components", blueprint["n_features"])
         density, key = sources.make(self.density, k), random.key(seed)
         if k <= n:
             return ICAModel.make(n, k, density, key=key)

@@ -33,8 +33,8 @@ def minimise(
     that compiling is shared.
 
     >>> ends, _ = minimise(lambda p, x: jnp.sum((x - p) ** 2), 3.0, jnp.zeros((1, 2)), max_steps=50, tol=1e-4)
-    >>> ends.round(3).tolist()
-    [[3.0, 3.0]]
+    >>> bool(jnp.abs(ends - 3).max() < 1e-3)
+    True
     """
     with jax.numpy_dtype_promotion("standard"):
         state = _start(function, parameters, x)
