@@ -2,7 +2,7 @@
 
     python benchmarks/deep_energy_auc.py [--epochs 20]
 
-Two models, 784-64-64, learned by denoising score matching: one of MNIST digits, one of 28×28 patches of
+Two models, 784-64-64, learned by sliced score matching: one of MNIST digits, one of 28×28 patches of
 photographs. Each then scores (log p̃ = −F) held-out data of its own kind, samples of a Gaussian with the mean and
 covariance of its training data, and held-out data of the other kind. Printed is the AUC of each pair: the chance
 that an example of its own kind scores above one of the others. Needs ``$LATENTIA_DATA/mnist``; patches come from
@@ -22,15 +22,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--sigma", type=float, default=1.0)
-    parser.add_argument("--tau", type=float, default=0.3, help="noise, in standard deviations of all pixels")
-    parser.add_argument("--objective", default="denoising")
+    parser.add_argument("--objective", default="sliced_score_matching")
     arguments = parser.parse_args()
     pin_threads(2)
     import numpy as np
     from sklearn.metrics import roc_auc_score
 
     from latentia import DeepEnergyModel, datasets
-    from latentia.learning.score_matching import DenoisingScoreMatching
     from latentia.recipes.natural_patches import _continuous, _patches
 
     rng = np.random.default_rng(0)
@@ -41,15 +39,11 @@ def main() -> None:
     figures: dict[str, Any] = {"model": "784-64-64", "epochs": arguments.epochs}
     for kind, other in (("digits", "patches"), ("patches", "digits")):
         own = train[kind]
-        tau = arguments.tau * float(own.std())
-        objective = DenoisingScoreMatching(tau, relative=False)
-        if arguments.objective != "denoising":
-            objective = arguments.objective
         begin = time.perf_counter()
         model = DeepEnergyModel(
             (64, 64),
             sigma=arguments.sigma,
-            objective=objective,
+            objective=arguments.objective,
             n_epochs=arguments.epochs,
             monitor=None,
             random_state=0,

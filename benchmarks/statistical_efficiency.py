@@ -35,7 +35,7 @@ METHODS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=None, help="picture to write")
-    parser.add_argument("--replications", type=int, default=40)
+    parser.add_argument("--replications", type=int, default=20)
     parser.add_argument("--quick", action="store_true", help="few replications and small samples")
     arguments = parser.parse_args()
     sizes = SIZES[:3] if arguments.quick else SIZES
@@ -230,7 +230,7 @@ def fitted_noise(space: Any, x: Any) -> Any:
     return noise.GaussianNoise(1.0, jnp.mean(x, axis=0), factor)
 
 
-def newton(f: Any, start: Any, n_steps: int = 15) -> Any:
+def newton(f: Any, start: Any, n_steps: int = 7) -> Any:
     """Newton's method with the best of a few step lengths."""
     import jax
     import jax.numpy as jnp

@@ -86,11 +86,11 @@ class Encoder(AbstractInference):
     Build one with :meth:`make`; its weights are learned by an objective that has a use for it.
     """
 
+    z_space: Any = eqx.field(static=True)
     layers: tuple[Float[Array, "out in"], ...] = weight()
     biases: tuple[Float[Array, " out"], ...] = bias()
     centre: Float[Array, " d"] = buffer()
     scale: Float[Array, " d"] = buffer()
-    z_space: Any = eqx.field(static=True)
 
     @classmethod
     def make(cls, z_space: Any, x: Any, *, hidden: int | None, key: PRNGKeyArray) -> Encoder:
@@ -116,7 +116,7 @@ class Encoder(AbstractInference):
         layers[-1] = 0.1 * layers[-1]
         biases = tuple(jnp.zeros(s[0], rows.dtype) for s in shapes)
         scale = jnp.where(spread > 0, spread, jnp.ones_like(spread))
-        return cls(tuple(layers), biases, jnp.mean(rows, axis=0), scale, z_space)
+        return cls(z_space, tuple(layers), biases, jnp.mean(rows, axis=0), scale)
 
     @property
     def requires(self) -> tuple[Need, ...]:

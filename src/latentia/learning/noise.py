@@ -145,7 +145,8 @@ class MixtureNoise(AbstractNoise):
         parts = (mixture.weights_, mixture.means_, mixture.precisions_cholesky_)
         like = jax.tree.map(lambda a: jnp.zeros_like(a[0]), x)
         dtype = jax.tree.leaves(like)[0].dtype
-        return MixtureNoise(self.n_components, self.seed, *(jnp.asarray(p, dtype) for p in parts), like)
+        shares, means, factors = (jnp.asarray(part, dtype) for part in parts)
+        return MixtureNoise(self.n_components, self.seed, shares, means, factors, like)
 
     def sample(self, *, key: PRNGKeyArray) -> Any:
         """A component, then a normal draw."""
@@ -236,7 +237,7 @@ class Disturbance(AbstractDisturbance):
             usual = jnp.where(jnp.max(found) > 0, jnp.mean(found), 1.0)
             return jnp.where(found > 1e-6 * usual, found, usual)
 
-        domains = tuple(leaf.domain for leaf in leaves(x_space))
+        domains: tuple[Domain, ...] = tuple(leaf.domain for leaf in leaves(x_space))
         return Disturbance(self.strength, self.rate, domains, jax.tree.map(spread, x))
 
     def disturb(self, x: Any, *, key: PRNGKeyArray) -> Any:

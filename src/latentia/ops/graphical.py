@@ -131,7 +131,8 @@ def likeliest_precision(covariance: Matrix, mask: Mask, *, tol: float = 1e-7, ma
     spread = np.sqrt(np.diagonal(covariance))
     wanted = covariance / spread[:, None] / spread[None, :]
     lists = [np.flatnonzero(row) for row in mask & ~np.eye(n, dtype=bool)]
-    model, slopes = wanted.copy(), [np.zeros(0)] * n
+    model = wanted.copy()
+    slopes: list[np.ndarray] = [np.zeros(0)] * n
     for sweep in range(max_sweeps):
         check, moved = sweep % 10 == 9, 0.0
         for j, near in enumerate(lists):

@@ -24,7 +24,7 @@ _FULL: dict[str, Any] = {
     "side": 28,
     "n_train": 50_000,
     "n_test": 5_000,
-    "n_epochs": 20,
+    "n_epochs": 30,
     "gaussian_rates": (1e-3, 3e-4),
     "hidden": (64, 64),
 }
@@ -130,7 +130,7 @@ def _digits(side: int, n: int, seed: int) -> tuple[np.ndarray, str]:
     own = round(rows.shape[1] ** 0.5)
     pictures = rows[:n].reshape(-1, own, own)
     if own != side:
-        pictures = np.clip(zoom(pictures, (1, side / own, side / own), order=1), 0, 1)
+        pictures = np.clip(np.asarray(zoom(pictures, (1, side / own, side / own), order=1)), 0, 1)
         name += f", resized from {own}×{own}"
     rng = np.random.default_rng(seed)
     return _continuous(pictures.reshape(len(pictures), -1).astype(np.float32), rng), name
@@ -199,6 +199,7 @@ def _deep_energy(
         sigma=sigma,
         n_epochs=settings["n_epochs"],
         batch_size=100,
+        learning_rate=0.01,
         monitor=None,
         random_state=seed,
     ).fit(train)
@@ -206,7 +207,7 @@ def _deep_energy(
     scores = {name: -model.free_energy(rows).astype(np.float64) for name, rows in sets.items()}
     natural = scores["held-out patches"]
     facts: dict[str, Any] = {
-        "log p̃": {name: f"{s.mean():.2f} ± {s.std():.2f}" for name, s in scores.items()},
+        "log p̃": {name: f"{s.mean():.5g} ± {s.std():.3g}" for name, s in scores.items()},
         "seconds": seconds,
         "AUC": {},
         "filters": np.asarray(model.model_.layers[0].weights),

@@ -50,7 +50,7 @@ def _data(figures: dict[str, Any], train: np.ndarray, shape: Shape) -> Section:
 
 def _gaussian(samples: np.ndarray, gaussians: dict[str, dict[str, Any]], shape: Shape) -> Section:
     rows = [
-        [name, f"{f['held-out log-likelihood']:.1f}", f"{f['distance']:.3f}", f"{f['seconds']:.1f}", f["remark"]]
+        [name, f"{f['held-out log-likelihood']:.1f}", f"{f['distance']:.3f}", f"{f['seconds']:.1f}"]
         for name, f in gaussians.items()
     ]
     best = gaussians["maximum likelihood"]["estimator"]
@@ -64,10 +64,11 @@ def _gaussian(samples: np.ndarray, gaussians: dict[str, dict[str, Any]], shape: 
                 "of the held-out patches:"
             ),
             table(
-                ["estimator", "held-out log p, nats", "‖Λ − Λ_ML‖/‖Λ_ML‖", "seconds", ""],
+                ["estimator", "held-out log p, nats", "‖Λ − Λ_ML‖/‖Λ_ML‖", "seconds"],
                 rows,
                 "The last two start from score matching's answer. On Gaussian data all four agree; patches are not "
-                "Gaussian, and each way has its own idea of the nearest one.",
+                "Gaussian, and each way has its own idea of the nearest one."
+                + "".join(f" {name.capitalize()}: {f['remark']}." for name, f in gaussians.items() if f["remark"]),
             ),
             pictures(
                 (plots.image_grid(samples[:64], shape), "Samples of the Gaussian"),
@@ -79,11 +80,8 @@ def _gaussian(samples: np.ndarray, gaussians: dict[str, dict[str, Any]], shape: 
 
 def _telling_apart(trained: dict[str, dict[str, Any]], figures: dict[str, Any]) -> Section:
     sets = list(next(iter(trained.values()))["log p̃"])
-    header = ["model", *(f"log p̃: {name}" for name in sets), *(f"AUC vs. {name}" for name in sets[1:])]
-    rows = [
-        [name, *f["log p̃"].values(), *(f"{f['AUC'][other]:.3f}" for other in sets[1:])]
-        for name, f in trained.items()
-    ]
+    rows = [[name, *f["log p̃"].values()] for name, f in trained.items()]
+    areas = [[name, *(f"{f['AUC'][other]:.3f}" for other in sets[1:])] for name, f in trained.items()]
     drawings = [
         (
             plots.roc({f"{other} (AUC {f['AUC'][other]:.3f})": c for other, c in f["curves"].items()}, title=name),
@@ -99,8 +97,11 @@ def _telling_apart(trained: dict[str, dict[str, Any]], figures: dict[str, Any]) 
                 "by sliced score matching. Mean ± standard deviation of log p̃ (log Z is unknown, so only "
                 f"differences within a row mean something). Digits: {figures['digits']}."
             ),
+            table(["log p̃", *sets], rows),
             table(
-                header, rows, "AUC: the chance that a held-out patch scores above one of the others; ½ is guessing."
+                ["AUC", *(f"patches against {name}" for name in sets[1:])],
+                areas,
+                "The chance that a held-out patch scores above one of the others; ½ is guessing.",
             ),
             pictures(*drawings),
         ],
