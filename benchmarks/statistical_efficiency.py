@@ -20,7 +20,7 @@ from typing import Any
 
 from common import report
 
-SIZES = (250, 500, 1000, 2000, 4000)
+SIZES = (250, 500, 1000, 2000)
 METHODS = {
     "maximum likelihood": "ml",
     "score matching": "sm",
@@ -249,7 +249,7 @@ def newton(f: Any, start: Any, n_steps: int = 7) -> Any:
     return jax.lax.scan(step, start, None, length=n_steps)[0]
 
 
-def contrastive(problem: Problem, x: Any, key: Any, n_steps: int = 8000) -> Any:
+def contrastive(problem: Problem, x: Any, key: Any, n_steps: int = 3000) -> Any:
     """Contrastive divergence of one step on the whole sample, with a falling rate; the mean of the last half."""
     import jax
     import jax.numpy as jnp
@@ -269,7 +269,7 @@ def contrastive(problem: Problem, x: Any, key: Any, n_steps: int = 8000) -> Any:
         theta = theta - rate * slope
         return (theta, state), theta
 
-    rates = problem.rate / (1 + jnp.arange(n_steps) / 1000) ** 0.6
+    rates = problem.rate / (1 + jnp.arange(n_steps) / 500) ** 0.6
     _, path = jax.lax.scan(step, (problem.truth, state), (jax.random.split(key, n_steps), rates))
     return jnp.mean(path[n_steps // 2 :], axis=0)
 

@@ -265,6 +265,32 @@ def test_differentiable_draws_give_the_gradient_for_real_latents():
         assert np.abs(exactly / spread).max() > 5
 
 
+@pytest.mark.usefixtures("x64")
+def test_an_encoder_s_posterior_is_what_its_numbers_say():
+    rng = np.random.default_rng(0)
+    z_space = (Space("real", (2,)), Space("binary", (3,)), Space("categorical", (2, 3)))
+    x = jnp.asarray(rng.normal(size=(40, 4)) * [1, 10, 0.1, 1] + 5)
+    for hidden in (None, 5):
+        encoder = perturbed(Encoder.make(z_space, x, hidden=hidden, key=jax.random.key(0)), 1)
+        q = encoder.infer(None, x[0])
+        value = (np.asarray(x[0]) - np.asarray(encoder.centre)) / np.asarray(encoder.scale)
+        for i, (matrix, offset) in enumerate(zip(encoder.layers, encoder.biases, strict=True)):
+            value = (np.tanh(value) if i else value) @ np.asarray(matrix).T + np.asarray(offset)
+        normal, p = stats.norm(value[:2], np.exp(value[2:4])), expit(value[4:7])
+        dice = np.exp(value[7:].reshape(2, 3))
+        dice /= dice.sum(1, keepdims=True)
+        z = (jnp.asarray(rng.normal(size=2)), jnp.array([1.0, 0.0, 1.0]), jnp.eye(3)[jnp.array([2, 0])])
+        wanted = normal.logpdf(z[0]).sum() + np.log([p[0], 1 - p[1], p[2], dice[0, 2], dice[1, 0]]).sum()
+        close(q.log_prob(z), wanted, tolerance=1e-9)
+        coins = -(p * np.log(p) + (1 - p) * np.log(1 - p)).sum()
+        close(q.entropy(), normal.entropy().sum() + coins - (dice * np.log(dice)).sum(), tolerance=1e-9)
+        for found, mean in zip(q.mean(), (value[:2], p, dice), strict=True):
+            close(found, mean, tolerance=1e-9)
+        drawn = quick(lambda q: jax.vmap(lambda k: q.sample(key=k))(jax.random.split(jax.random.key(0), 20_000)))(q)
+        assert np.asarray(drawn[0]).std(0) == pytest.approx(normal.std(), rel=0.05)
+        assert np.asarray(drawn[1]).mean(0) == pytest.approx(p, abs=0.02)
+
+
 SPACES = {
     "binary": (Space("binary", (3,)), np.random.default_rng(0).integers(0, 2, (50, 3))),
     "spin": (Space("spin", (3,)), 2 * np.random.default_rng(0).integers(0, 2, (50, 3)) - 1),
@@ -353,7 +379,9 @@ def test_disturbances_are_symmetric(domain):
         {"categorical": 0.3 * 4 / 9, "real": 1, "nonnegative": 1}.get(domain, 0.3), abs=0.01
     )
     lopsided = start**2 * end - end**2 * start
-    if not space.is_discrete:  # pairs near the far border leave the set; near zero they are folded back into it
+    if not space.is_discrete:
+        lopsided = np.exp(-start / width[None, :] * 20) - np.exp(-end / width[None, :] * 20)
+        # Pairs near the far border leave the set; near zero they are folded back into it.
         lopsided = np.where((start > width[None, :] / 2) | (end > width[None, :] / 2), 0.0, lopsided)
         if domain == "real":
             lopsided = np.where((start < 0) | (end < 0), 0.0, lopsided)
