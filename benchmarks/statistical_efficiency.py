@@ -62,7 +62,8 @@ def main() -> None:
         best = line(sizes, curves["maximum likelihood"])[1]
         for method, errors in curves.items():
             slope, constant = line(sizes, errors)
-            figures[f"{name}: {method}"] = f"slope {slope:.2f}, {constant / best:.2f} × the error of ML"
+            each = ", ".join(f"{e:.3g}" for e in errors)
+            figures[f"{name}: {method}"] = f"slope {slope:.2f}, {constant / best:.2f} × the error of ML ({each})"
     report("Statistical efficiency", figures)
     if arguments.out is not None:
         draw(arguments.out, sizes, results)
@@ -279,8 +280,10 @@ def draw(path: Path, sizes: Any, results: dict[str, Any]) -> None:
 
     figure = Figure(figsize=(12, 4), layout="constrained", dpi=110)
     for axes, (name, curves) in zip(figure.subplots(1, len(results)), results.items(), strict=True):
-        for (method, errors), marker in zip(curves.items(), "osv^D*P", strict=False):
-            axes.loglog(sizes, errors, marker=marker, markersize=4, linewidth=1.2, label=method)
+        for method, errors in curves.items():
+            place = list(METHODS).index(method)  # one colour and marker for a method in every panel
+            style = {"color": f"C{place}", "marker": "osv^D*P"[place], "markersize": 4, "linewidth": 1.2}
+            axes.loglog(sizes, errors, label=method, **style)
         axes.set(title=name, xlabel="examples", ylabel="mean squared error of the parameters")
         axes.set_xticks(sizes, [str(n) for n in sizes])
         axes.minorticks_off()

@@ -24,7 +24,7 @@ _FULL: dict[str, Any] = {
     "side": 28,
     "n_train": 50_000,
     "n_test": 5_000,
-    "n_epochs": 30,
+    "n_epochs": 20,
     "gaussian_rates": (1e-3, 3e-4),
     "hidden": (64, 64),
 }
@@ -199,7 +199,6 @@ def _deep_energy(
         sigma=sigma,
         n_epochs=settings["n_epochs"],
         batch_size=100,
-        learning_rate=0.01,
         monitor=None,
         random_state=seed,
     ).fit(train)
