@@ -37,7 +37,6 @@ _SETTINGS: dict[str, dict[str, Any]] = {
         "n_train": 1000,
         "n_test": 200,
         "n_epochs": 2,
-        "gaussian_epochs": 1,
         "hidden": (8, 8),
     },
 }
