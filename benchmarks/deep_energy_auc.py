@@ -29,13 +29,13 @@ def main() -> None:
     from sklearn.metrics import roc_auc_score
 
     from latentia import DeepEnergyModel, datasets
-    from latentia.recipes.natural_patches import _continuous, _patches
+    from latentia.recipes.natural_patches import continuous, cut_patches
 
     rng = np.random.default_rng(0)
     digits: Any = datasets.load("mnist")
-    train = {"digits": _continuous(np.asarray(digits.X), rng)}
-    test = {"digits": _continuous(np.asarray(digits.X_test[:5000]), rng)}
-    train["patches"], test["patches"], _ = _patches(None, 28, 50_000, 5_000, 0)
+    train = {"digits": continuous(np.asarray(digits.X), rng)}
+    test = {"digits": continuous(np.asarray(digits.X_test[:5000]), rng)}
+    train["patches"], test["patches"], _ = cut_patches(None, 28, 50_000, 5_000, 0)
     figures: dict[str, Any] = {"model": "784-64-64", "epochs": arguments.epochs}
     for kind, other in (("digits", "patches"), ("patches", "digits")):
         own = train[kind]

@@ -678,6 +678,17 @@ def test_the_start_explains_the_data_better_than_a_random_model(family):
     assert exact[0] > exact[1]
 
 
+@having(capabilities.Starts)
+def test_chains_start_spread_out_inside_the_space(family):
+    model = random_model(family)
+    draw = quick(lambda m: jax.vmap(lambda key: m.start(key=key))(jax.random.split(jax.random.key(0), 500)))
+    starts = draw(model)
+    for leaf, values in zip(space.leaves(model.x_space), jax.tree.leaves(starts), strict=True):
+        assert inside(leaf, values)
+        assert np.asarray(values).std(0).min() > 0.01
+    assert np.isfinite(free_energies(model, starts)).all()
+
+
 @having(capabilities.Bounded)
 def test_the_margin_is_positive_and_its_message_helps(family):
     model = random_model(family)

@@ -190,7 +190,6 @@ def test_partial_fit_goes_on_from_where_it_was(data):
     assert any(not np.array_equal(a, b) for a, b in zip(chains, moved, strict=True))
 
 
-@pytest.mark.xfail(strict=True, reason="partial_fit numbers the labels of every batch anew")
 def test_partial_fit_knows_labels_by_their_names(data):
     X = data[0][:60]
     y = np.array(list("abc") * 20)

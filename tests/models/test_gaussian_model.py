@@ -17,7 +17,7 @@ from latentia.core.errors import DataError, ParameterError
 from latentia.learning.score_matching import DenoisingScoreMatching, ScoreMatching, hyvarinen_score
 from latentia.likelihood.precision import double
 from latentia.models.gaussian import FLOOR, GaussianEnergy
-from latentia.ops import graphical
+from latentia.ops import graphical, whitening
 from latentia.ops.derivatives import laplacian, slope_and_curvature
 
 RNG = np.random.default_rng(0)
@@ -321,7 +321,7 @@ def test_colour_images_couple_all_channels_of_neighbours():
 
 def test_moments_of_blocks_are_the_moments():
     X, weights = rows(50), np.random.default_rng(0).random(50)
-    mean, c = graphical.moments(lambda: [X[:20], X[20:]], weights, diagonal=False)
+    mean, c = whitening.moments(lambda: [X[:20], X[20:]], weights, diagonal=False)
     np.testing.assert_allclose(mean, np.average(X, axis=0, weights=weights))
     np.testing.assert_allclose(c, np.cov(X.T, aweights=weights, bias=True))
 

@@ -62,7 +62,7 @@ def test_held_out_patches_come_from_other_pictures(tmp_path):
     for i in range(10):
         level = 255 if i % 5 == 0 else 0  # every fifth is held out
         Image.fromarray(np.full((40, 50), level, np.uint8)).save(tmp_path / f"{i}.png")
-    train, test, how = natural_patches._patches(tmp_path, 8, 50, 20, 0)
+    train, test, how = natural_patches.cut_patches(tmp_path, 8, 50, 20, 0)
     assert train.shape == (50, 64)
     assert train.max() < 1 / 256
     assert test.min() > 0.99
@@ -73,18 +73,18 @@ def test_held_out_patches_come_from_other_pictures(tmp_path):
     left[:, :10] = 255
     for i in range(2):
         Image.fromarray(left).save(tmp_path / f"{i}.png")
-    train, test, how = natural_patches._patches(tmp_path, 8, 50, 20, 0)
+    train, test, how = natural_patches.cut_patches(tmp_path, 8, 50, 20, 0)
     assert train.max() < 1 / 256 < 0.99 < test.min()
     assert "left fifth" in how
 
 
 def test_wrong_folders_and_options_are_explained(tmp_path):
     with pytest.raises(DataError, match="no pictures"):
-        natural_patches._patches(tmp_path, 8, 5, 5, 0)
+        natural_patches.cut_patches(tmp_path, 8, 5, 5, 0)
     with pytest.raises(DataError, match="not a folder"):
-        natural_patches._patches(tmp_path / "missing", 8, 5, 5, 0)
+        natural_patches.cut_patches(tmp_path / "missing", 8, 5, 5, 0)
     Image.fromarray(np.zeros((10, 50), np.uint8)).save(tmp_path / "small.png")
     with pytest.raises(DataError, match=r"small.png is smaller than 16×16"):
-        natural_patches._patches(tmp_path, 8, 5, 5, 0)
+        natural_patches.cut_patches(tmp_path, 8, 5, 5, 0)
     with pytest.raises(ParameterError, match="no option images"):
         RECIPES["mnist-rbm"].run(tmp_path, quick=True, images=tmp_path)

@@ -98,8 +98,12 @@ class GradientEstimator(LatentEstimator):
 
     def _more_rows(self, X: Any, y: Any) -> np.ndarray:
         X = self._validate(X, reset=False)
-        rows, targets = self._rows(X, purpose="training"), self._targets(X, y)
+        rows, targets = self._rows(X, purpose="training"), self._more_targets(X, y)
         return rows if targets is None else np.column_stack([rows, targets])
+
+    def _more_targets(self, X: np.ndarray, y: Any) -> np.ndarray | None:
+        """Like ``_targets``, for a model that has learned already."""
+        return self._targets(X, y)
 
     def monitors(self, model: Any, rows: np.ndarray) -> dict[str, Callable[[Any], float]]:
         """Pseudo-likelihood over all sites of a few fixed rows; their squared error where data are real."""

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import column_or_1d
 
 from latentia.core.errors import DataError
-from latentia.estimator.labels import class_codes
+from latentia.estimator.labels import class_codes, known_codes
 
 
 class Labelled:
@@ -41,6 +41,17 @@ class Labelled:
         if y is None:
             return None
         return class_codes(y, X.shape[0])[1].astype(np.float32)
+
+    def _more_targets(self, X: np.ndarray, y: Any) -> np.ndarray | None:
+        """Labels by the numbers that the model knows them by."""
+        if self.has_labels:
+            return known_codes(y, np.asarray(self.blueprint_["classes"]), X.shape[0]).astype(np.float32)
+        if y is not None:
+            raise DataError(
+                f"This {type(self).__name__} has learned without labels and has no label units; leave y out, or "
+                "fit it anew with fit(X, y)."
+            )
+        return None
 
     def _target_facts(self, y: Any) -> dict[str, Any]:
         return {} if y is None else {"classes": np.unique(column_or_1d(y)).tolist()}

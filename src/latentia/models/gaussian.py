@@ -47,7 +47,7 @@ from latentia.estimator.training import Plan
 from latentia.learning.optimizer import Schedule
 from latentia.learning.solved import Solved
 from latentia.likelihood import free_energies, log_z
-from latentia.ops import graphical, random
+from latentia.ops import graphical, random, whitening
 from latentia.ops.gaussian import LOG_2PI
 
 Value = Float[Array, " d"]
@@ -370,7 +370,7 @@ class GaussianModel(EnergyEstimator):
         if self.solver == "gradient":
             return model
         diagonal = model.couplings is None
-        mean, covariance = graphical.moments(lambda: training.blocks(rows), weights, diagonal=diagonal)
+        mean, covariance = whitening.moments(lambda: training.blocks(rows), weights, diagonal=diagonal)
         ridged = graphical.with_ridge(covariance, self.ridge)
         if model.couplings is None:
             solved = model.with_precision(mean, 1 / ridged)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,29 +73,6 @@ def check_mask(name: str, value: Any) -> None:
             f"{name} must be a name, or a symmetric boolean matrix that is True where two variables may be "
             f"coupled, got {mask.dtype}{mask.shape}."
         )
-
-
-def moments(
-    blocks: Callable[[], Iterable[np.ndarray]], weights: np.ndarray | None, *, diagonal: bool
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "*nn"]]:
-    """(mean, covariance, or only the variances) of rows that come block by block, twice.
-
-    >>> moments(lambda: [np.array([[0.0, 1.0]]), np.array([[2.0, 1.0]])], None, diagonal=True)[0]
-    array([1., 1.])
-    """
-    count, total = 0, np.zeros(1)
-    for block in blocks():
-        share = np.ones(len(block)) if weights is None else weights[count : count + len(block)].astype(np.float64)
-        total = total + np.append(share @ block.astype(np.float64), share.sum())
-        count += len(block)
-    mean, mass, count = total[:-1] / total[-1], total[-1], 0
-    second = np.zeros(len(mean) if diagonal else (len(mean), len(mean)))
-    for block in blocks():
-        share = np.ones(len(block)) if weights is None else weights[count : count + len(block)].astype(np.float64)
-        tilde = (block - mean[None, :]) * np.sqrt(share / mass)[:, None]
-        second += np.sum(tilde**2, axis=0) if diagonal else tilde.T @ tilde
-        count += len(block)
-    return mean, second
 
 
 def with_ridge(covariance: Float[np.ndarray, "*nn"], ridge: float) -> Float[np.ndarray, "*nn"]:

@@ -42,9 +42,9 @@ def whitener(xp: Any, covariance: Any, n_components: int) -> tuple[Any, Any]:
 
 
 def moments(
-    blocks: Callable[[], Iterable[np.ndarray]], weights: np.ndarray | None
+    blocks: Callable[[], Iterable[np.ndarray]], weights: np.ndarray | None, *, diagonal: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, covariance) of the rows of all blocks, weighted, in double precision.
+    """(mean, covariance, or only the variances) of the rows of all blocks, weighted, in double precision.
 
     >>> mean, covariance = moments(lambda: [np.array([[0.0], [4.0]]), np.array([[8.0]])], np.array([3.0, 0.0, 1.0]))
     >>> float(mean[0]), float(covariance[0, 0])
@@ -61,4 +61,6 @@ def moments(
         return found / mass
 
     mean = total(lambda block, share: share @ block)
+    if diagonal:
+        return mean, total(lambda block, share: share @ (block - mean) ** 2)
     return mean, total(lambda block, share: ((block - mean) * share[:, None]).T @ (block - mean))

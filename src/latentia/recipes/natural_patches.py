@@ -47,7 +47,7 @@ def _run(out: Path, variant: str, seed: int, images: Path | None = None) -> dict
     settings = _SETTINGS[variant]
     out.mkdir(parents=True, exist_ok=True)
     side = settings["side"]
-    train, test, source = _patches(images, side, settings["n_train"], settings["n_test"], seed)
+    train, test, source = cut_patches(images, side, settings["n_train"], settings["n_test"], seed)
     digits, digits_name = _digits(side, settings["n_test"], seed)
     gaussians = _gaussians(train, test, settings, seed)
     best = gaussians["maximum likelihood"]["estimator"]
@@ -83,7 +83,7 @@ def _numbers(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: facts[name] for name in wanted if name in facts}
 
 
-def _patches(
+def cut_patches(
     images: Path | None, side: int, n_train: int, n_test: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, str]:
     """Training and held-out patches from different photographs (or parts of them), grey values made continuous."""
@@ -106,11 +106,11 @@ def _patches(
         how = f"{len(pictures)} photographs ({', '.join(found)}), the left fifth of each held out"
     rng = np.random.default_rng(seed)
     parts = (extract_patches(kept, side, n_train, seed=rng), extract_patches(held_out, side, n_test, seed=rng))
-    train, test = (_continuous(rows, rng) for rows in parts)
+    train, test = (continuous(rows, rng) for rows in parts)
     return train, test, how
 
 
-def _continuous(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def continuous(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Grey levels spread over their bins: a density is learned, and 256 spikes have none."""
     return (rows * (255 / 256) + rng.random(rows.shape, np.float32) / 256).astype(np.float32)
 
@@ -132,7 +132,7 @@ def _digits(side: int, n: int, seed: int) -> tuple[np.ndarray, str]:
         pictures = np.clip(np.asarray(zoom(pictures, (1, side / own, side / own), order=1)), 0, 1)
         name += f", resized from {own}×{own}"
     rng = np.random.default_rng(seed)
-    return _continuous(pictures.reshape(len(pictures), -1).astype(np.float32), rng), name
+    return continuous(pictures.reshape(len(pictures), -1).astype(np.float32), rng), name
 
 
 def _gaussians(
