@@ -21,13 +21,15 @@ from docstrings import to_markdown
 from latentia.commands.parameters import MANAGED, OBJECTS, descriptions
 from latentia.core import model as capabilities
 from latentia.core.algorithms import misfit
+from latentia.inference import SparseInference
 from latentia.learning import OBJECTIVES, fitting
 from latentia.learning.closed_form import ClosedFormML
+from latentia.learning.dictionary import Online
 from latentia.learning.em import EM
 from latentia.registry import FAMILIES, Family
 
 FOLDER = Path(__file__).parent / "families"
-LEARNERS = {"EM": EM, "closed form": ClosedFormML}
+LEARNERS = {"EM": EM, "closed form": ClosedFormML, "dictionary updates": lambda: Online(SparseInference())}
 
 
 def page(entry: Family) -> str:
@@ -146,6 +148,10 @@ def _learning(estimator: type, model: Any) -> str:
     parameters = inspect.signature(estimator).parameters
     if "objective" in parameters:
         return f"{text} The estimator takes `objective`, by default `{parameters['objective'].default!r}`."
+    if "update" in parameters:
+        return f"{text} The estimator takes `update`, by default `{parameters['update'].default!r}`."
+    if "n_epochs" not in parameters:
+        return f"{text} The estimator itself learns nothing."
     return f"{text} The estimator uses {' or '.join(learners)}."
 
 

@@ -107,6 +107,38 @@ FAMILIES = (
         "real",
     ),
     Family(
+        "dictionary",
+        "latentia.models.sparse_coding:DictionaryLearning",
+        "Dictionary learning: few atoms make every signal",
+        "Sparse coding",
+        {"n_components": 2, "alpha": 0.5},
+        "real",
+    ),
+    Family(
+        "sparse-coder",
+        "latentia.models.sparse_coder:SparseCoder",
+        "Sparse codes over a given dictionary",
+        "Sparse coding",
+        {"n_components": 2, "alpha": 0.5},
+        "real",
+    ),
+    Family(
+        "autoencoder",
+        "latentia.models.autoencoder:Autoencoder",
+        "Autoencoder: deep, denoising, sparse, contractive, convolutional",
+        "Autoencoders",
+        {"hidden": (3, 2), "activation": "tanh"},
+        "real",
+    ),
+    Family(
+        "stacked-autoencoder",
+        "latentia.models.stacked_autoencoder:StackedAutoencoder",
+        "Stacked autoencoder, learned layer by layer and then as a whole",
+        "Autoencoders",
+        {"hidden": (3, 2), "pretraining_epochs": 1},
+        "binary",
+    ),
+    Family(
         "ica",
         "latentia.models.ica:ICA",
         "Independent components, complete or overcomplete",
@@ -145,6 +177,14 @@ FAMILIES = (
         "Energies, experts and ICA",
         {"n_filters": 2, "filter_shape": (1, 2), "expert": "log_cosh", "ridge": 0.3},
         "real",
+    ),
+    Family(
+        "vae",
+        "latentia.models.vae:VAE",
+        "Variational autoencoder, real or binary latents, one layer or several",
+        "Autoencoders",
+        {"n_components": 3, "hidden": (4,), "latents": "bernoulli"},
+        "binary",
     ),
 )
 

@@ -155,10 +155,24 @@ def test_latent_free_energy_and_decode_follow_from_the_energy(family, seed):
 def test_decode_is_the_conditional_mean(family):
     model = random_model(family, 2)
     x, z = typical(model)
-    if isinstance(model, capabilities.Encodes):
+    if isinstance(model, capabilities.Reconstructs):
+        check_loss_is_proper(model, at(x, np.arange(8)))
+    elif isinstance(model, capabilities.Encodes):
         check_code_decoded(model, at(x, np.arange(8)))
     else:
         check_latents_summed(model, nodes(model.x_space, x), at(z, 5))
+
+
+def check_loss_is_proper(model, x):
+    """The loss is least where x is what the code is decoded to, and the energy is the loss at x's own code."""
+    code = quick(lambda model, x: jax.vmap(model.encode)(x))(model, x)
+    total = lambda model, x, code: jnp.sum(model.losses(x, code))  # noqa: E731
+    slope = lambda model, code: jax.grad(lambda c: total(model, model.decode(code), c))(code)  # noqa: E731
+    np.testing.assert_allclose(quick(lambda m, c: jax.vmap(lambda c: slope(m, c))(c))(model, code), 0, atol=1e-10)
+    away = quick(lambda m, x, c: jax.vmap(lambda x, c: jax.grad(lambda c: total(m, x, c))(c))(x, c))(model, x, code)
+    assert np.abs(away).max() > 1e-3
+    losses = quick(lambda m, x, c: jax.vmap(lambda x, c: total(m, x, c))(x, c))(model, x, code)
+    close(quick(lambda m, x: jax.vmap(lambda x: m.energy(x, ()))(x))(model, x), losses, tolerance=1e-10)
 
 
 def check_code_decoded(model, x):

@@ -40,8 +40,8 @@ def evaluate(
     The mean over the rows, in nats: how probable the model finds them.
     Exact where the normaliser can be computed; otherwise annealed importance sampling forward and backward,
     which bound it from below and above. Families whose normaliser is out of reach are judged by the
-    score-matching objective instead. Without DATA, the data that the run was trained on. The result is
-    also written to evaluation.json in the run folder.
+    score-matching objective instead, sparse codes by their objective, autoencoders by their loss. Without DATA,
+    the data that the run was trained on. The result is also written to evaluation.json in the run folder.
 
     \b
     Examples:
@@ -70,10 +70,13 @@ def evaluation(
 ) -> tuple[dict[str, Any], Any]:
     """(what evaluation.json holds, the interval); written to ``out``, or into the run folder.
 
-    Families whose log Z is not known have no interval (None); they are judged by score matching.
+    Families whose log Z is not known have no interval (None); they are judged by score matching, those with sparse
+    codes by their objective and autoencoders by their loss.
     """
     from latentia.core.files import write_json
     from latentia.estimator.energy import UnnormalisedEstimator
+    from latentia.estimator.reconstructing import ReconstructionEstimator
+    from latentia.estimator.sparse import SparseEstimator
 
     begin = time.perf_counter()
     result: dict[str, Any] = {
@@ -85,6 +88,10 @@ def evaluation(
     interval = None
     if isinstance(estimator, UnnormalisedEstimator):
         result["score_matching"] = -estimator.score(rows)
+    elif isinstance(estimator, SparseEstimator):
+        result["objective"] = -estimator.score(rows)
+    elif isinstance(estimator, ReconstructionEstimator):
+        result["reconstruction_loss"] = -estimator.score(rows)
     else:
         interval = estimator.log_likelihood(rows, **options)
         result["log_likelihood"] = interval.as_dict()
@@ -96,14 +103,29 @@ def evaluation(
     return result, interval
 
 
+def _instead(result: dict[str, Any]) -> str:
+    """What is told where there is no log-likelihood, and why there is none."""
+    if "objective" in result:
+        return (
+            f"objective per example, squared error/2 + penalty: {result['objective']:.4g} (lower is better; codes "
+            "are found by a search and not summed out, so there is no log-likelihood)"
+        )
+    if "reconstruction_loss" in result:
+        return (
+            f"reconstruction loss per example: {result['reconstruction_loss']:.4g} (lower is better; it is an "
+            "energy without a known log Z, so there is no log-likelihood)"
+        )
+    return (
+        f"score-matching objective: {result['score_matching']:.4g} (lower is better; log Z is not known, so "
+        "there is no log-likelihood)"
+    )
+
+
 def _text(result: dict[str, Any], interval: Any) -> str:
     lines = [
         f"{result['family']} on {result['data']}, {result['n_examples']} {result['split']} rows, "
         f"{duration(result['seconds'])}",
-        f"log-likelihood per example: {interval}"
-        if interval is not None
-        else f"score-matching objective: {result['score_matching']:.4g} (lower is better; log Z is not known, so "
-        "there is no log-likelihood)",
+        f"log-likelihood per example: {interval}" if interval is not None else _instead(result),
     ]
     if interval is not None and interval.warning:
         lines.append(f"warning: {interval.warning}")

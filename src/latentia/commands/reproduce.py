@@ -21,6 +21,7 @@ from latentia.core.errors import UnknownNameError
 @click.option(
     "--images", type=click.Path(path_type=Path), help="Folder of photographs, for recipes that cut patches."
 )
+@click.option("--word", multiple=True, help="A word to look up, for recipes about words; may be repeated.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
 @json_option
 def reproduce(
@@ -30,6 +31,7 @@ def reproduce(
     cpu: bool,
     quick: bool,
     images: Path | None,
+    word: tuple[str, ...],
     seed: int,
     as_json: bool,
 ) -> None:
@@ -51,7 +53,7 @@ def reproduce(
         raise UnknownNameError("recipe", name, RECIPES)
     if out is None:
         raise click.UsageError("Missing option '--out': the folder to write.")
-    options = {} if images is None else {"images": images}
+    options = {name: given for name, given in (("images", images), ("word", word)) if given}
     result = RECIPES[name].run(out, cpu=cpu, seed=seed, quick=quick, **options)
     if (out / CONFIG).is_file():
         from latentia.report import build_report
@@ -78,4 +80,6 @@ def _short(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, dict):
         return ", ".join(f"{key} {_short(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return "".join(f"\n    {_short(item)}" for item in value)
     return str(value)

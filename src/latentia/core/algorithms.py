@@ -166,6 +166,16 @@ class AbstractLearner(AbstractAlgorithm):
         del model, look, key
         return self
 
+    @property
+    def host_side(self) -> bool:
+        """Whether the loop steps it from Python, on NumPy batches, instead of compiling its steps.
+
+        A host-side ``step`` gets a model and a state whose arrays are NumPy arrays of its own, which it may change
+        in place; a batch of all rows comes in their order, so that it may keep one thing a row. ``init`` returns
+        JAX arrays as that of any other.
+        """
+        return False
+
     @abc.abstractmethod
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> Any:
         """The learner's state, from a batch."""

@@ -15,7 +15,10 @@ capability             implement                        get
 ``KnownLogZ``          ``log_z``                        exact likelihoods of an energy that is not normalised
 ``LatentFreeEnergy``   ``latent_free_energy``           exact log Z by enumerating the latents
 ``ExactPosterior``     ``posterior``                    transform, EM, the exact inference
+``Amortised``          ``recognise``, ``log_given`` …   evidence bounds, transform, likelihoods by importance
+``ExpectedGiven``      ``expected_log_given``           the evidence bound and its gradient without sampling
 ``Encodes``            ``code_space``, ``encode``       transform of models without latents
+``ProxSplit``          ``dictionary``, ``penalty`` …    sparse inference, dictionary learning, transform
 ``Clamps``             ``clamped``                      inference by mean field, likelihoods without F
 ``MeanField``          ``guess``, ``refine`` …          the variational positive phase, transform
 ``Conditionals``       ``begin``, ``sweep``             Gibbs sampling, CD, PCD, clamped sampling
@@ -23,6 +26,7 @@ capability             implement                        get
 ``ExactSampler``       ``sample``                       independent samples
 ``Starts``             ``start``                        a good start for chains on F(x)
 ``Decodes``            ``decode``                       inverse_transform, reconstruct
+``Reconstructs``       ``losses`` …                     learning by reconstruction, denoising, sparsity, contraction
 ``Tempered``           ``base`` …                       AIS, reverse AIS, parallel tempering
 ``Centred``            ``centres``, ``recentred``       centred gradients
 ``Constrained``        ``project``                      a projection after every learning step
@@ -120,6 +124,36 @@ class ExactPosterior(AbstractModel):
         """p(z | x)."""
 
 
+class Amortised(AbstractModel):
+    """A directed model, p(x, z) = p(x | z) p(z) = exp(−E(x, z)) with log Z = 0, and a learned q(z | x).
+
+    Every q bounds the likelihood from below: log p(x) ≥ E_q[log p(x | z)] − KL(q ‖ p(z)).
+    """
+
+    @abc.abstractmethod
+    def recognise(self, x: Any) -> AbstractPosterior:
+        """q(z | x)."""
+
+    @abc.abstractmethod
+    def log_given(self, x: Any, z: Any) -> Scalar:
+        """log p(x | z)."""
+
+    @abc.abstractmethod
+    def divergences(self, q: Any, z: Any) -> Float[Array, " latents"]:
+        """Terms, one for every latent, whose sum has mean KL(q ‖ p(z)) under z ~ q.
+
+        In closed form where that exists, and then they do not depend on z; else log q − log p at z.
+        """
+
+
+class ExpectedGiven(Amortised):
+    """E_q[log p(x | z)] is known in closed form."""
+
+    @abc.abstractmethod
+    def expected_log_given(self, x: Any, q: Any) -> Scalar:
+        """E_q[log p(x | z)]."""
+
+
 class Encodes(AbstractModel):
     """x has a code that is a function of it: sources, whitened values, responses of filters.
 
@@ -135,6 +169,31 @@ class Encodes(AbstractModel):
     @abc.abstractmethod
     def encode(self, x: Any) -> Any:
         """The code of x."""
+
+
+class ProxSplit(AbstractModel):
+    """E(x, z) = ½‖s(x) − zD‖² + penalty(z): a least-squares part, and a penalty whose proximal map is known.
+
+    The code of x is the z that minimises E; the rows of D are atoms.
+    """
+
+    @property
+    @abc.abstractmethod
+    def dictionary(self) -> Float[Array, "k d"]:
+        """D, one atom a row."""
+
+    @property
+    @abc.abstractmethod
+    def penalty(self) -> Any:
+        """What sparse codes pay (see :mod:`latentia.ops.penalties`); None where only their number is limited."""
+
+    @abc.abstractmethod
+    def signal(self, x: Any) -> Any:
+        """s(x), what zD is to match: x itself, or x without its mean. Takes one example or a batch of them."""
+
+    @abc.abstractmethod
+    def with_dictionary(self, dictionary: Float[Array, "k d"]) -> Self:
+        """The model with other atoms."""
 
 
 class MeanField(AbstractModel):
@@ -221,6 +280,22 @@ class Decodes(AbstractModel):
     @abc.abstractmethod
     def decode(self, z: Any) -> Any:
         """E[x | z]."""
+
+
+class Reconstructs(Encodes, Decodes):
+    """x is judged by how it is rebuilt from its code: E(x) = Σ_j losses_j(x, encode(x)).
+
+    Such an energy need not be normalisable, and its log Z is not known: it ranks examples and models, and says
+    nothing of probabilities.
+    """
+
+    @abc.abstractmethod
+    def losses(self, x: Any, code: Any) -> Any:
+        """What each entry of x costs if it is rebuilt from a code; decode(code) is the best guess of x by it."""
+
+    @abc.abstractmethod
+    def squared_jacobian(self, x: Any) -> Scalar:
+        """‖∂encode/∂x‖²_F."""
 
 
 class Tempered(Conditionals):

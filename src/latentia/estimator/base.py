@@ -17,6 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -27,6 +28,7 @@ from latentia.core.algorithms import AbstractLearner, require
 from latentia.core.errors import CapabilityError, DataError, DivergenceError, NotNormalisableError
 from latentia.core.model import (
     AbstractModel,
+    Amortised,
     Clamps,
     Decodes,
     Encodes,
@@ -34,6 +36,7 @@ from latentia.core.model import (
     FreeEnergy,
     Initialised,
     Normalised,
+    ProxSplit,
 )
 from latentia.estimator import checks, saving, training
 from latentia.estimator.drawing import draw
@@ -65,6 +68,8 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     verbose: int
     #: What each parameter may be.
     parameter_checks: ClassVar[Mapping[str, checks.Check]] = {}
+    #: Whether rows may come as a sparse matrix; they then stay on the host, for learners that work there.
+    accepts_sparse: ClassVar[bool] = False
 
     # -- what a family implements --------------------------------------------------------------------------
 
@@ -188,10 +193,12 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         if is_mapped(X):
             return training.validate_mapped(self, X, reset=reset)
         minimum = 2 if reset else 1
-        X = validate_data(self, X, reset=reset, dtype=np.float64, order="C", ensure_min_samples=minimum)
+        sparse = "csr" if self.accepts_sparse else False
+        shape: Any = {"order": "C", "ensure_min_samples": minimum, "accept_sparse": sparse}
+        X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], **shape)
         with np.errstate(over="ignore"):
             single = X.astype(np.float32)
-        if not np.isfinite(single).all():
+        if not np.isfinite(single.data if issparse(single) else single).all():
             raise DataError("X has values beyond the range of float32 (about 3.4e38). Scale the data first.")
         return single
 
@@ -212,7 +219,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     def transform(self, X: Any) -> np.ndarray:
         """Posterior means of the latents (or the codes of a model without latents), one row per example."""
-        model = self._needs(ExactPosterior | Clamps | Encodes, "transform")
+        model = self._needs(ExactPosterior | Clamps | Encodes | ProxSplit | Amortised, "transform")
         return apply_rows(_code, model, self._visibles(X, purpose="coding"))
 
     def inverse_transform(self, X: Any) -> np.ndarray:
@@ -352,6 +359,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         tags = super().__sklearn_tags__()
         tags.target_tags.required = False
         tags.transformer_tags.preserves_dtype = []  # codes are float32, whatever the data
+        tags.input_tags.sparse = self.accepts_sparse
         return tags
 
 

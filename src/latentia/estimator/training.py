@@ -206,7 +206,7 @@ def _split(rows: Any, weights: Any, fraction: float, seed: int) -> tuple[Any, An
 def _fingerprint(estimator: Any, rows: Any, seed: int) -> str:
     """What a run must share with the run it resumes: parameters, seed and data."""
     params = saving.plain_parameters(estimator)
-    for name in ("run_dir", "resume", "verbose", "callbacks"):
+    for name in ("run_dir", "resume", "verbose", "callbacks", "n_threads"):
         params.pop(name, None)
     digest = hashlib.sha256(json.dumps([params, seed, list(rows.shape)], sort_keys=True, default=str).encode())
     digest.update(

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from latentia.core.model import Encodes, ExactPosterior
+from latentia.core.model import Amortised, Encodes, ExactPosterior, ProxSplit
 from latentia.inference.exact import Exact
 from latentia.inference.mean_field import MeanFieldInference
+from latentia.inference.proximal_split import SparseInference
 
 
 def infer_means(model: Any, x: Any) -> Any:
-    """E[z | x] of one example: exact where the posterior is known, by mean field otherwise."""
+    """E[z | x] of one example: exact where the posterior is known, the sparse code, the mean of q, mean field."""
     if isinstance(model, ExactPosterior):
         return model.posterior(x).mean()
+    if isinstance(model, ProxSplit):
+        return SparseInference().infer(model, x).mean()
+    if isinstance(model, Amortised):
+        return model.recognise(x).mean()
     means = MeanFieldInference().infer(model, x).mean()
     return means[len(means) - len(model.z_space) :]  # after the visibles that were not observed
 
@@ -27,4 +32,4 @@ def code_of(model: Any, x: Any) -> Any:
     return model.encode(x) if isinstance(model, Encodes) else infer_means(model, x)
 
 
-__all__ = ["Exact", "MeanFieldInference", "code_of", "code_space", "infer_means"]
+__all__ = ["Exact", "MeanFieldInference", "SparseInference", "code_of", "code_space", "infer_means"]

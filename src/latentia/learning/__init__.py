@@ -7,7 +7,15 @@ from collections.abc import Callable
 from latentia.core.algorithms import AbstractObjective, misfit
 from latentia.core.errors import ParameterError, UnknownNameError
 from latentia.core.model import AbstractModel
-from latentia.learning import contrastive, noise_contrast, ratio_matching, score_matching, variational_nce
+from latentia.learning import (
+    contrastive,
+    elbo,
+    noise_contrast,
+    ratio_matching,
+    reconstruction,
+    score_matching,
+    variational_nce,
+)
 
 #: Objectives by name. Each factory takes the numbers it names and ignores none.
 OBJECTIVES: dict[str, Callable[..., AbstractObjective]] = {
@@ -23,6 +31,9 @@ OBJECTIVES: dict[str, Callable[..., AbstractObjective]] = {
     "nce": noise_contrast.NCE,
     "conditional_nce": noise_contrast.ConditionalNCE,
     "vnce": variational_nce.VNCE,
+    "reconstruction": reconstruction.Reconstruction,
+    "elbo": elbo.ELBO,
+    "iwae": elbo.IWAE,
 }
 
 

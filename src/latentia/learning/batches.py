@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
+from scipy.sparse import issparse
 
 from latentia.core.errors import DataError
 from latentia.core.sharding import place
@@ -53,8 +54,11 @@ def is_mapped(X: Any) -> bool:
 
 
 def read_rows(X: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Rows of an array as float32; those of a memory map are read from its file."""
+    """Rows of an array as float32; of a memory map they are read from its file, of a sparse matrix filled in."""
     flat = rows.ravel()
+    if issparse(X):
+        sparse: Any = X
+        return np.asarray(sparse[flat].toarray(), np.float32).reshape(*rows.shape, *X.shape[1:])
     if is_mapped(X) and X.flags.c_contiguous:
         order = np.argsort(flat, kind="stable")
         out = np.empty((flat.size, *X.shape[1:]), np.float32)

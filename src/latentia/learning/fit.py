@@ -2,6 +2,7 @@
 
 Chunks of steps run as one compiled scan with donated buffers; the host is touched only between chunks, where
 it shows progress, writes metrics, saves a checkpoint, scores the validation rows and checks for divergence.
+Learners that work on the host are stepped from Python instead, and nothing else differs.
 The loop is written over a device mesh with one ``data`` axis, of which a single device is the smallest case.
 
 Everything random is derived from the key and the number of the chunk, and the order of the rows from the seed
@@ -32,6 +33,7 @@ from latentia.core.sharding import data_mesh, replicated
 from latentia.learning import checkpoint
 from latentia.learning.batches import Batches, RowOrder
 from latentia.learning.compiled import AbstractPrepare, Carry, Inputs, is_compiled, run_chunk
+from latentia.learning.hosted import HostBatches, run_on_host
 from latentia.learning.progress import Display, Silent
 from latentia.ops.arrays import largest
 
@@ -153,13 +155,16 @@ class _Run:
         state: Any,
     ):
         self.learner, self.prepare, self.settings, self.key = learner, prepare, settings, key
-        self.mesh = data_mesh(settings.devices, settings.batch_size)
-        self.batches = Batches(X, weights, RowOrder(X.shape[0], settings.batch_size, settings.seed), self.mesh)
+        self.mesh = data_mesh(settings.devices, 1 if learner.host_side else settings.batch_size)
+        order = RowOrder(X.shape[0], settings.batch_size, settings.seed)
+        self.batches = (
+            HostBatches(X, weights, order) if learner.host_side else Batches(X, weights, order, self.mesh)
+        )
         n_chunks = math.ceil(settings.n_steps / min(settings.chunk, self.batches.largest_chunk()))
         chunk = math.ceil(settings.n_steps / n_chunks)
         n_groups = math.ceil(chunk / learner.period)
         self.period = math.ceil(chunk / n_groups)
-        self.chunk = self.period * n_groups
+        self.chunk = chunk if learner.host_side else self.period * n_groups  # a compiled loop has whole groups
         self.n_steps = self.chunk * n_chunks
         self.history: list[dict[str, float]] = []
         self.step = self.rollbacks = self.waited = 0
@@ -205,9 +210,12 @@ class _Run:
         # A retried chunk must not meet the same random numbers again.
         key = jax.random.fold_in(jax.random.fold_in(self.key, self.step + 1), self.rollbacks)
         inputs = Inputs(self.learner, self.prepare, data, weights, rows, key, self.period)
-        if not is_compiled(inputs, self.carry):
-            self.settings.display.compiling()
-        self.carry, results, compiling = run_chunk(inputs, self.carry)
+        if self.learner.host_side:
+            self.carry, results, compiling = run_on_host(inputs, self.carry)
+        else:
+            if not is_compiled(inputs, self.carry):
+                self.settings.display.compiling()
+            self.carry, results, compiling = run_chunk(inputs, self.carry)
         results = jax.device_get(results)
         self.batches.release(data, weights)
         self.compile_seconds += compiling

@@ -93,10 +93,10 @@ def likeliest_precision(covariance: Matrix, mask: Mask, *, tol: float = 1e-7, ma
     """The maximum-likelihood precision matrix that vanishes outside the mask.
 
     A sweep regresses each variable on its neighbours in turn, with the covariance W of the model so far among them.
-    The fitted covariances maximise the likelihood's dual log det W, whose masked entries are those of C; the variance
-    that is left over is a parabola along the way to them, so that going nearly twice as far never lowers it, and
-    arrives ten times sooner on images (successive over-relaxation). With k neighbours a sweep costs D·(k³ + kD). It
-    ends when no correlation is further than ``tol`` from its fit.
+    The fitted covariances maximise the likelihood's dual log det W, whose masked entries are those of C. The
+    variance that is left over is a parabola along the way to them, so that going nearly twice as far never lowers
+    it, and arrives ten times sooner on images (successive over-relaxation). With k neighbours a sweep costs
+    D·(k³ + kD). It ends when no correlation is further than ``tol`` from its fit.
 
     >>> chain = np.array([[1, 1, 0], [1, 1, 1], [0, 1, 1]], bool)
     >>> C = np.array([[1.0, 0.5, 0.4], [0.5, 1.0, 0.5], [0.4, 0.5, 1.0]])

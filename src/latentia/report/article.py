@@ -38,9 +38,10 @@ def text(paragraph: str) -> Part:
     return {"kind": "text", "text": paragraph}
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> Part:
-    """A table whose first column names its rows."""
-    return {"kind": "table", "header": list(header), "rows": [list(row) for row in rows], "caption": caption}
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", *, words: bool = False) -> Part:
+    """A table whose first column names its rows; the others hold numbers, or words that may take several lines."""
+    lines = [list(row) for row in rows]
+    return {"kind": "table", "header": list(header), "rows": lines, "caption": caption, "words": words}
 
 
 def pictures(*figures: tuple[Figure, str]) -> Part:

@@ -88,13 +88,14 @@ def image_grid(
 
 
 def reconstructions(
-    originals: np.ndarray, reconstructed: np.ndarray, image_shape: Sequence[int], *, n: int = 12
+    originals: np.ndarray, reconstructed: np.ndarray, image_shape: Sequence[int], *others: np.ndarray, n: int = 12
 ) -> Figure:
-    """Originals in the upper row, their reconstructions below, with one grey scale for both."""
-    above, below = fold(originals, image_shape)[:n], fold(reconstructed, image_shape)[:n]
-    if len(above) != len(below):
-        raise DataError(f"{len(above)} originals but {len(below)} reconstructions. Give one for each.")
-    return _mosaic(_shared(np.concatenate([above, below])), len(above), _STRIP)
+    """Originals in the upper row, their reconstructions below, then any others, with one grey scale for all."""
+    rows = [fold(images, image_shape)[:n] for images in (originals, reconstructed, *others)]
+    for below in rows[1:]:
+        if len(rows[0]) != len(below):
+            raise DataError(f"{len(rows[0])} originals but {len(below)} reconstructions. Give one for each.")
+    return _mosaic(_shared(np.concatenate(rows)), len(rows[0]), _STRIP)
 
 
 def likelihood(results: Any, names: Sequence[str] = ()) -> Figure:

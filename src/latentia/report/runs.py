@@ -36,6 +36,7 @@ class Run:
     estimator: Any = None
     rows: np.ndarray | None = None
     rows_are: str = ""
+    training: np.ndarray | None = None
     image_shape: tuple[int, ...] | None = None
     description: str = ""
     problems: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -166,6 +167,7 @@ def _read_rows(run: Run, rows: Any, image_shape: tuple[int, ...] | None) -> None
             run.problems["data"] = f"The data could not be loaded again: {error}"
         else:
             run.rows, run.rows_are = _held_out(data)
+            run.training = _some(data.X)
             run.description = run.description or data.description
             shape = shape or data.image_shape
     else:

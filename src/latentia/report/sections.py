@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from latentia.core import space
 from latentia.core.errors import CapabilityError
-from latentia.core.model import Decodes, ExactSampler
+from latentia.core.model import Decodes, Encodes, ExactSampler
 from latentia.core.space import Space
 from latentia.report import plots, theme
 from latentia.report.runs import Run
@@ -207,15 +207,21 @@ class Gallery:
         section.text.append(
             f"Encoded and decoded again: mean squared error {error:.3g}{share} ({self.run.rows_are})."
         )
+        linear = linear_reconstructions(estimator, self.run.training, rows)
+        if linear is not None:
+            error = float(np.mean((rows - linear) ** 2))
+            section.text.append(f"By as many principal components of the training rows: {error:.3g}.")
         if self.run.image_shape is None:
             return
         some = np.linspace(0, len(rows) - 1, min(N_PAIRS, len(rows))).astype(int)
-        figure = plots.reconstructions(rows[some], again[some], self.run.image_shape, n=N_PAIRS)
+        others = [] if linear is None else [linear[some]]
+        figure = plots.reconstructions(rows[some], again[some], self.run.image_shape, *others, n=N_PAIRS)
+        last = " Last: by as many principal components." if others else ""
         section.pictures.append(
             self._png(
                 figure,
                 f"{len(some)} examples and their reconstructions",
-                "Above: originals. Below: reconstructions.",
+                f"Above: originals. Below: reconstructions.{last}",
             )
         )
 
@@ -225,6 +231,23 @@ class Gallery:
             name = plots.readable(path.stem)
             html = Markup('<img src="data:image/png;base64,{}" alt="{}">').format(data, name)
             section.pictures.append(Picture(html, name, wide=True))
+
+
+def linear_reconstructions(estimator: Any, training: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    """The rows by as many principal components of training rows as a real-valued code has numbers.
+
+    None where codes are not real, are as wide as the data, or where there are too few rows to learn from.
+    """
+    model = estimator.model_
+    codes = space.leaves(model.code_space if isinstance(model, Encodes) else model.z_space)
+    if training is None or training.ndim != 2 or not all(leaf.domain == "real" for leaf in codes):
+        return None
+    n = space.width(codes)
+    if not 0 < n < training.shape[1] or 2 * n > len(training):
+        return None
+    mean = training.mean(axis=0)
+    axes = np.linalg.svd(training - mean, full_matrices=False)[2][:n]
+    return mean + (rows - mean) @ axes.T @ axes
 
 
 def _evaluated(evaluation: dict[str, Any], result: dict[str, Any]) -> str:

@@ -1,0 +1,175 @@
+"""The base class of estimators that learn to rebuild their data from a code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NoReturn, get_args
+
+import numpy as np
+
+from latentia.core import space
+from latentia.core.errors import CapabilityError, DataError, ParameterError
+from latentia.core.model import Reconstructs
+from latentia.estimator import checks, training
+from latentia.estimator.base import Purpose
+from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
+from latentia.estimator.rows import apply_rows
+from latentia.learning.gradient import GradientLearner
+from latentia.learning.reconstruction import Jacobian, Reconstruction, Sparsity
+from latentia.ops.corruption import Corruption, Kind
+
+Loss = Literal["auto", "squared", "cross_entropy"]
+
+RECONSTRUCTION_CHECKS: dict[str, checks.Check] = {
+    **{
+        name: check
+        for name, check in GRADIENT_CHECKS.items()
+        if name not in ("k", "n_chains", "n_replicas", "centring")
+    },
+    "loss": checks.one_of(*get_args(Loss)),
+    "corruption": checks.one_of(*get_args(Kind), None),
+    "corruption_level": checks.number(0),
+    "emphasis": checks.number(0, 1),
+}
+
+
+class ReconstructionEstimator(GradientEstimator):
+    """Learns by :class:`~latentia.learning.reconstruction.Reconstruction`; families list the parameters themselves.
+
+    A family's ``__init__`` has, beside its own, the parameters of :class:`GradientEstimator` except ``objective``,
+    ``k``, ``n_chains``, ``n_replicas`` and ``centring``, and ``loss``, ``corruption``, ``corruption_level`` and
+    ``emphasis``; it may have ``sparsity``, ``sparsity_weight``, ``sparsity_target``, ``contraction`` and
+    ``jacobian``.
+    """
+
+    parameter_checks: ClassVar[Mapping[str, checks.Check]] = RECONSTRUCTION_CHECKS
+
+    loss: Loss
+    corruption: Kind | None
+    corruption_level: float
+    emphasis: float
+    #: None, unless a family lets its user choose.
+    sparsity: Any = None
+    sparsity_weight: float = 0.0
+    sparsity_target: float = 0.05
+    contraction: float = 0.0
+    jacobian: str = "stochastic"
+    centring: float = 0.0  # nothing to centre
+
+    # -- data ----------------------------------------------------------------------------------------------
+
+    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
+        """With the loss: cross-entropy for data in [0, 1], else squared error."""
+        loss = self.loss
+        if loss == "auto":
+            loss = "cross_entropy" if outside_unit_interval(X) is None else "squared"
+        return {**super()._blueprint(X), "loss": loss}
+
+    def _rows(self, X: np.ndarray, *, purpose: Purpose) -> np.ndarray:
+        """The rows; cross-entropy takes grey values too, so they need not be bits."""
+        del purpose
+        if self.blueprint_["loss"] == "cross_entropy":
+            outside = outside_unit_interval(X)
+            if outside is not None:
+                raise DataError(
+                    f"Cross-entropy needs values from 0 to 1, got {outside:g}. Scale the data (divide bytes by "
+                    "255), or use loss='squared'."
+                )
+        return X
+
+    # -- learning ------------------------------------------------------------------------------------------
+
+    def _noise(self) -> Corruption | None:
+        return None if self.corruption is None else Corruption(self.corruption, float(self.corruption_level))
+
+    def _objective(self) -> Reconstruction:
+        priced = self.sparsity in get_args(Sparsity)
+        return Reconstruction(
+            self._noise(),
+            float(self.emphasis),
+            self.sparsity if priced else None,
+            float(self.sparsity_weight) if priced else 0.0,
+            float(self.sparsity_target),
+            float(self.contraction),
+            self._jacobian(),
+            relative=self.blueprint_["loss"] != "cross_entropy",
+        )
+
+    def _jacobian(self) -> Jacobian:
+        """How the contraction is found."""
+        return "exact" if self.jacobian == "exact" else "stochastic"
+
+    def _learner(self, plan: training.Plan) -> GradientLearner:
+        return GradientLearner(self._objective(), self._optimizer(plan), averaging=self.averaging, centring=0.0)
+
+    def validation_scorer(self, rows: np.ndarray) -> Callable[[Any], float]:
+        """Minus the mean energy of the rows."""
+        rows = self._rows(rows[:, : self.n_features_in_], purpose="scoring")
+        return lambda model: -float(np.mean(apply_rows(_energy, model, space.encode(model.x_space, rows))))
+
+    # -- use -----------------------------------------------------------------------------------------------
+
+    def energy(self, X: Any) -> np.ndarray:
+        """E(x), the loss of the reconstruction, of every row: high where x is unlike what was learned."""
+        model = self._needs(Reconstructs, "energy")
+        return apply_rows(_energy, model, self._visibles(X, purpose="scoring"))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the mean energy of the rows: higher is better."""
+        del y
+        return -float(np.mean(self.energy(X), dtype=np.float64))
+
+    @property
+    def score_samples(self) -> Any:
+        """Not there: an autoencoder's energy has no known log Z, so there is no log p(x)."""
+        raise AttributeError(self._no_likelihood("score_samples"))
+
+    def free_energy(self, X: Any) -> NoReturn:
+        """Not there: nothing is summed out, and what is called energy here need not be normalisable."""
+        del X
+        raise CapabilityError(self._no_likelihood("free_energy"))
+
+    def log_z(self, **options: Any) -> NoReturn:
+        """Not there, see :meth:`energy`."""
+        del options
+        raise CapabilityError(self._no_likelihood("log_z"))
+
+    def log_likelihood(self, X: Any, **options: Any) -> NoReturn:
+        """Not there, see :meth:`energy`."""
+        del X, options
+        raise CapabilityError(self._no_likelihood("log_likelihood"))
+
+    def sample(self, *arguments: Any, **options: Any) -> NoReturn:
+        """Not there: a code has no distribution to draw from."""
+        del arguments, options
+        raise CapabilityError(
+            f"{type(self).__name__} has no sample: it rebuilds data from codes, and its codes have no "
+            "distribution to draw from. Models with one: VAE, RBM, PPCA."
+        )
+
+    def _no_likelihood(self, method: str) -> str:
+        return (
+            f"{type(self).__name__} has no {method}: its energy is the loss of a reconstruction, whose log Z is "
+            "not known (it may not even exist). energy(X) is that loss, row by row; score(X) is minus its mean, "
+            "and compares models of the same data and loss. Models with a likelihood: VAE, PPCA, RBM."
+        )
+
+    def _check_noise(self) -> None:
+        """Refuse levels and emphases that do not fit the corruption, before any data are looked at."""
+        noise = self._noise()
+        if noise is None and self.emphasis != 0.5:
+            raise ParameterError("emphasis weighs corrupted entries: choose corruption='masking' first.")
+        Reconstruction(noise, float(self.emphasis))
+
+
+def outside_unit_interval(X: np.ndarray) -> float | None:
+    """None if all values lie in [0, 1], else one that does not."""
+    for block in training.blocks(X):
+        low, high = float(block.min()), float(block.max())
+        if low < 0 or high > 1:
+            return low if low < 0 else high
+    return None
+
+
+def _energy(model: Reconstructs, x: Any) -> Any:
+    return model.energy(x, ())

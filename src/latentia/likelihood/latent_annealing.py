@@ -1,0 +1,150 @@
+"""log p(x) of directed models from both sides, by annealing in latent space between q(z | x) and p(x, z).
+
+The path is log f_β(z) = (1 − β) log q(z | x) + β log p(x, z): it begins at a normalised distribution and ends at
+one whose normaliser is p(x). Forward, from draws of q, E log w ≤ log p(x); backward, from draws of p(z | x),
+E log(1/w′) ≥ log p(x) (Neal, 2001; Grosse, Ghahramani and Adams, 2015; Wu, Burda, Salakhutdinov and Grosse, 2017).
+Draws of p(z | x) are had by chains that begin at q and settle; the upper side holds as far as they have.
+
+Real latents move by Hamiltonian trajectories in units of q's standard deviations, with a step size for every chain
+that adapts while it settles and is held fixed afterwards; binary ones are flipped one by one, by Gibbs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from latentia.core.model import Amortised, Scalar
+from latentia.core.space import leaves
+from latentia.likelihood.annealing import schedule
+from latentia.likelihood.precision import batch_to_double, double, to_double
+from latentia.ops.arrays import batch_size
+
+#: Draws of q that tell its standard deviations.
+_SCALE_DRAWS = 32
+_TARGET, _FIRST_STEP = 0.8, 0.2
+#: A step size adapts at the rate 1, slowing down to this.
+_SLOWEST = 0.1
+_ROWS = 256
+
+LogDensity = Callable[[Float[Array, " d"]], Scalar]
+
+
+def bracket(
+    model: Amortised,
+    x: Any,
+    *,
+    key: PRNGKeyArray,
+    n_temperatures: int,
+    n_steps: int,
+    n_chains: int,
+    n_leapfrog: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """(forward, reverse) estimates of log p(x), ``(rows, chains)`` each, in float64.
+
+    Args:
+        model: a directed model.
+        x: a batch of visibles.
+        key: random key.
+        n_temperatures: steps of the path.
+        n_steps: moves from q to p(z | x) before the way back.
+        n_chains: runs in each direction for every row.
+        n_leapfrog: leapfrog steps of a trajectory.
+    """
+    betas, found, n = schedule(n_temperatures), [], batch_size(x)
+    rows = min(n, _ROWS)
+    keys = jax.random.split(key, n)
+    with double():
+        model = to_double(model)
+        for first in range(0, n, rows):
+            begin = min(first, n - rows)  # full blocks, so that one shape is compiled
+            part = batch_to_double(jax.tree.map(lambda a, i=begin: a[i : i + rows], x))
+            chosen = keys[begin : begin + rows]
+            results = _bracketed(model, part, chosen, jnp.asarray(betas), n_steps, n_chains, n_leapfrog)
+            found.append([np.asarray(result)[first - begin :] for result in results])
+    forward, reverse = (np.concatenate(column) for column in zip(*found, strict=True))
+    return forward, reverse
+
+
+@eqx.filter_jit
+def _bracketed(
+    model: Any, x: Any, keys: Any, betas: Array, n_steps: int, n_chains: int, n_leapfrog: int
+) -> tuple[Array, Array]:
+    def one(row: Any, key: PRNGKeyArray) -> tuple[Array, Array]:
+        q = model.recognise(row)
+        runs = jax.random.split(key, n_chains)
+        return jax.vmap(lambda key: _both_ways(model, row, q, betas, n_steps, n_leapfrog, key))(runs)
+
+    return jax.vmap(one)(x, keys)
+
+
+def _both_ways(
+    model: Any, x: Any, q: Any, betas: Array, n_steps: int, n_leapfrog: int, key: PRNGKeyArray
+) -> tuple[Scalar, Scalar]:
+    """(log w forward, −log w′ backward) of one chain each way."""
+    first, second, scale_key, settle_key, up_key, down_key = jax.random.split(key, 6)
+    start, unravel = ravel_pytree(q.sample(key=first))
+    log_q = lambda z: q.log_prob(unravel(z))  # noqa: E731
+    log_p = lambda z: -model.energy(x, unravel(z))  # noqa: E731
+    at = lambda beta: lambda z: (1 - beta) * log_q(z) + beta * log_p(z)  # noqa: E731
+    if all(leaf.domain == "real" for leaf in leaves(model.z_space)):
+        draws = jax.vmap(lambda key: ravel_pytree(q.sample(key=key))[0])(jax.random.split(scale_key, _SCALE_DRAWS))
+        move: Any = _hamiltonian(jnp.var(draws, axis=0), n_leapfrog)
+    else:
+        move = _flips
+
+    def settle(carry: Any, key: PRNGKeyArray) -> tuple[Any, None]:
+        z, step, rate = carry
+        z, accepted = move(at(jnp.ones_like(step)), z, step, key)
+        step = step * jnp.exp(rate * (accepted - _TARGET))
+        return (z, step, jnp.maximum(0.95 * rate, _SLOWEST)), None
+
+    def anneal(z: Array, betas: Array, step: Scalar, key: PRNGKeyArray) -> Scalar:
+        def body(carry: Any, each: Any) -> tuple[Any, None]:
+            (log_w, z), (before, after, key) = carry, each
+            log_w = log_w + (after - before) * (log_p(z) - log_q(z))
+            return (log_w, move(at(after), z, step, key)[0]), None
+
+        keys = jax.random.split(key, betas.shape[0] - 1)
+        return jax.lax.scan(body, (jnp.zeros((), betas.dtype), z), (betas[:-1], betas[1:], keys))[0][0]
+
+    begin = (start, *jnp.asarray([_FIRST_STEP, 1.0], betas.dtype))
+    (settled, step, _), _ = jax.lax.scan(settle, begin, jax.random.split(settle_key, n_steps))
+    fresh = ravel_pytree(q.sample(key=second))[0]
+    return anneal(fresh, betas, step, up_key), -anneal(settled, betas[::-1], step, down_key)
+
+
+def _hamiltonian(inverse_mass: Array, n_leapfrog: int) -> Any:
+    """A trajectory of a fixed number of leapfrog steps, accepted or refused."""
+
+    def move(log_density: LogDensity, z: Array, step: Scalar, key: PRNGKeyArray) -> tuple[Array, Scalar]:
+        from blackjax.mcmc import hmc  # on first use: it takes half a second to import
+
+        jitter_key, key = jax.random.split(key)
+        step = step * (1 + 0.2 * jax.random.uniform(jitter_key, (), z.dtype, -1.0, 1.0))
+        kernel: Any = hmc.build_kernel()
+        end, info = kernel(key, hmc.init(z, log_density), log_density, step, inverse_mass, n_leapfrog)
+        return end.position, info.acceptance_rate
+
+    return move
+
+
+def _flips(log_density: LogDensity, z: Array, step: Scalar, key: PRNGKeyArray) -> tuple[Array, Scalar]:
+    """Every binary latent drawn given the others, in turn."""
+
+    def one(z: Array, each: Any) -> tuple[Array, None]:
+        index, key = each
+        on, off = z.at[index].set(1.0), z.at[index].set(0.0)
+        odds = log_density(on) - log_density(off)
+        drawn = jnp.log(jax.random.uniform(key, (), z.dtype)) < jax.nn.log_sigmoid(odds)
+        return jnp.where(drawn, on, off), None
+
+    z, _ = jax.lax.scan(one, z, (jnp.arange(z.shape[0]), jax.random.split(key, z.shape[0])))
+    return z, jnp.full_like(step, _TARGET)

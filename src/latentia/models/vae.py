@@ -1,0 +1,394 @@
+"""Variational autoencoders (Kingma and Welling, 2014; Rezende, Mohamed and Wierstra, 2014).
+
+A directed model p(x, z) = p(x | z) p(z) whose conditional distributions are networks is learned together with a
+recognition network q(z | x) by raising
+
+    ELBO = E_q[log p(x | z)] − β KL(q(z | x) ‖ p(z)) ≤ log p(x)        (a bound for β = 1),
+
+or its importance-weighted relative (Burda, Grosse and Salakhutdinov, 2016). Latents are real or binary, in one
+layer or in several (Sønderby et al., 2016, for the ladder). With a linear decoder and unit noise, binary latents
+with means μ_k and a uniform prior,
+
+    −ELBO = ½‖x − Wμ‖² + ½ Σ_k μ_k(1 − μ_k)‖w_k‖² − Σ_k H(μ_k) + K log 2 + (D/2) log 2π,
+
+exactly, and nothing needs to be drawn. See :mod:`latentia.models.vae_model` for the distributions.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from latentia.core import space
+from latentia.core.errors import DataError, FileFormatError, ParameterError
+from latentia.core.model import Amortised
+from latentia.estimator import checks, training
+from latentia.estimator.base import Purpose
+from latentia.estimator.directed import DIRECTED_CHECKS, DirectedEstimator
+from latentia.inference.posteriors import n_numbers
+from latentia.learning.optimizer import Schedule
+from latentia.models import vae_model
+from latentia.models.vae_model import AbstractVAE, Latents
+from latentia.models.vae_parts import (
+    ACTIVATIONS,
+    AbstractVisible,
+    Activation,
+    Bits,
+    Reals,
+    Sites,
+    Variance,
+    Wrapped,
+)
+from latentia.ops import random
+
+Visible = Literal["auto", "bernoulli", "gaussian", "categorical"]
+
+
+def _sizes(name: str, value: Any) -> None:
+    """A tuple of sizes, perhaps empty, or one such tuple for every layer of latents."""
+    nested = (
+        isinstance(value, Sequence) and not isinstance(value, str) and any(isinstance(v, Sequence) for v in value)
+    )
+    for part in value if nested else [value]:
+        checks.sizes(0)(name, part)
+
+
+def _perhaps(check: checks.Check) -> checks.Check:
+    return lambda name, value: None if value is None else check(name, value)
+
+
+class VAE(DirectedEstimator):
+    """Variational autoencoder: networks from latents to data and back, learned by bounds on the likelihood.
+
+    Args:
+        n_components: latents, if there is one layer of them.
+        hidden: hidden sizes of the networks between x and the latents, read upwards; the decoder has them in
+            reverse. With several layers of latents, also one such tuple for each.
+        latent: latents of every layer, the lowest first, such as (64, 32); None for one layer of ``n_components``.
+        latents: "gaussian" or "bernoulli".
+        posterior: "diagonal", or "full" for a covariance matrix of the (real) latents of each layer.
+        ladder: recognition of several layers from the top downwards, each combined with the model's prediction;
+            False goes upwards.
+        visible: "bernoulli", "gaussian", "categorical", or "auto": Bernoulli if all data are 0 or 1, else Gaussian.
+        variance: of Gaussian visibles: "learned" (one σ), "per_pixel" (one for each), "predicted" (by the decoder
+            for every z) or "fixed".
+        sigma: σ if it is fixed, in the data's units.
+        n_states: states of categorical visibles; None counts those of the data.
+        binarize: grey values in [0, 1] as probabilities of Bernoulli visibles: "sample" throws them anew at every
+            step, "threshold" cuts at ½.
+        activation: "tanh", "relu", "leaky_relu", "sigmoid", "softplus", "silu", "gelu", "elu".
+        decoder_hidden: hidden sizes of the decoder, read downwards; () is a linear one.
+        encoder: an Equinox module from x (flat) to the numbers of q(z | x): means, then logarithms of standard
+            deviations (then the Cholesky factor's entries below the diagonal), or log-odds. No file can hold it.
+        decoder: an Equinox module from z to the numbers of x: log-odds, means in units of the data's standard
+            deviations from their mean, or logits. No file can hold it.
+        objective: "elbo", "iwae", or an objective object.
+        k: draws of the latents for each example; the bound "iwae" rises with it.
+        gradient: "auto", "reparametrised", "doubly_reparametrised" (for "iwae"), "score_function", "rloo", and for
+            binary latents "gumbel" and "straight_through", which are biased; "exact" for a linear Gaussian decoder
+            or a few binary latents. "auto" goes through the draws of real latents and takes "rloo" for binary ones.
+        beta: weight of the divergence.
+        warmup: epochs over which that weight rises from 0.
+        free_bits: nats of divergence that each latent may have without paying.
+        temperature: of relaxed draws ("gumbel").
+        n_epochs: passes over the data.
+        batch_size: rows per update.
+        learning_rate: step size at the start.
+        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
+        optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
+        momentum: decay of past gradients.
+        weight_decay: shrinkage of the weights per unit of learning rate.
+        clip: largest norm of the gradient; 0 does not clip.
+        averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
+        early_stopping: stop when the bound of held-out rows no longer rises.
+        validation_fraction: rows held out for that.
+        patience: epochs without a better score before stopping.
+        monitor: the bound of a few training rows as a metric after every epoch: "auto" and "always" follow it, None
+            does not.
+        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
+        resume: go on from the folder's checkpoint.
+        callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
+        random_state: seed.
+        verbose: 1 shows a progress bar.
+
+    Example:
+        >>> import numpy as np
+        >>> from latentia import VAE
+        >>> X = np.random.default_rng(0).integers(0, 2, (64, 6))
+        >>> vae = VAE(n_components=2, hidden=(8,), n_epochs=2, batch_size=16, random_state=0).fit(X)
+        >>> vae.transform(X).shape, vae.interpolate(X[:1], X[1:2], 5).shape, vae.traverse().shape
+        ((64, 2), (1, 5, 6), (2, 7, 6))
+
+    References:
+        Kingma and Welling (2014), *Auto-encoding variational Bayes*; Rezende, Mohamed and Wierstra (2014); Burda,
+        Grosse and Salakhutdinov (2016), *Importance weighted autoencoders*; Sønderby et al. (2016); Tucker et al.
+        (2019).
+    """
+
+    family = "vae"
+    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
+        **DIRECTED_CHECKS,
+        "n_components": checks.integer(1),
+        "hidden": _sizes,
+        "decoder_hidden": _perhaps(_sizes),
+        "latent": _perhaps(checks.sizes(1)),
+        "latents": checks.one_of(*get_args(Latents)),
+        "posterior": checks.one_of("diagonal", "full"),
+        "ladder": checks.flag,
+        "visible": checks.one_of(*get_args(Visible)),
+        "variance": checks.one_of(*get_args(Variance)),
+        "sigma": checks.number(0, open_low=True),
+        "n_states": checks.integer(2, optional=True),
+        "binarize": checks.one_of("sample", "threshold", None),
+        "activation": checks.one_of(*ACTIVATIONS),
+    }
+
+    n_components: int
+    hidden: tuple[Any, ...]
+    latent: tuple[int, ...] | None
+    latents: Latents
+    posterior: str
+    ladder: bool
+    visible: Visible
+    variance: Variance
+    sigma: float
+    n_states: int | None
+    binarize: str | None
+    activation: Activation
+    decoder_hidden: tuple[Any, ...] | None
+    encoder: Any
+    decoder: Any
+
+    def __init__(
+        self,
+        n_components: int = 50,
+        hidden: tuple[int, ...] = (200, 200),
+        *,
+        latent: tuple[int, ...] | None = None,
+        latents: Latents = "gaussian",
+        posterior: Literal["diagonal", "full"] = "diagonal",
+        ladder: bool = False,
+        visible: Visible = "auto",
+        variance: Variance = "learned",
+        sigma: float = 1.0,
+        n_states: int | None = None,
+        binarize: str | None = None,
+        activation: Activation = "tanh",
+        decoder_hidden: tuple[int, ...] | None = None,
+        encoder: Any = None,
+        decoder: Any = None,
+        objective: Any = "elbo",
+        k: int = 1,
+        gradient: str = "auto",
+        beta: float = 1.0,
+        warmup: float = 0.0,
+        free_bits: float = 0.0,
+        temperature: float = 0.5,
+        n_epochs: int = 100,
+        batch_size: int = 100,
+        learning_rate: float = 0.001,
+        schedule: Schedule = "linear",
+        optimizer: Any = "adam",
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        clip: float = 0.0,
+        averaging: float = 0.0,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 5,
+        monitor: str | None = "auto",
+        run_dir: Any = None,
+        resume: bool = False,
+        callbacks: Any = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        vars(self).update({name: value for name, value in locals().items() if name != "self"})
+
+    # -- building ----------------------------------------------------------------------------------------------
+
+    @property
+    def _levels(self) -> tuple[int, ...]:
+        return (self.n_components,) if self.latent is None else tuple(self.latent)
+
+    def _each_level(self, value: Any) -> tuple[tuple[int, ...], ...]:
+        """Hidden sizes for every layer of latents."""
+        n = len(self._levels)
+        if not any(isinstance(part, Sequence) for part in value):
+            return (tuple(value),) * n
+        if len(value) != n:
+            raise ParameterError(f"hidden has sizes for {len(value)} layers of latents, but there are {n}.")
+        return tuple(map(tuple, value))
+
+    def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> AbstractVAE:
+        """Networks with random weights, or those given."""
+        hidden = self._each_level(self.hidden)
+        down = (
+            tuple(h[::-1] for h in hidden) if self.decoder_hidden is None else self._each_level(self.decoder_hidden)
+        )
+        given = {n: Wrapped.make(m) for n in ("encoder", "decoder") if (m := getattr(self, n)) is not None}
+        return vae_model.build(
+            self._visible(blueprint),
+            sizes=self._levels,
+            hidden=hidden,
+            decoder_hidden=down,
+            latents=self.latents,
+            posterior=self.posterior,
+            ladder=bool(self.ladder) and len(self._levels) > 1,
+            activation=self.activation,
+            key=random.key(seed),
+            **given,
+        )
+
+    def _visible(self, blueprint: dict[str, Any]) -> AbstractVisible:
+        n = blueprint["n_features"]
+        if blueprint["visible"] == "bernoulli":
+            return Bits(n)
+        if blueprint["visible"] == "categorical":
+            return Sites(n, blueprint["n_states"])
+        return Reals.make(n, self.variance, self.sigma)
+
+    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
+        self._check_latents()
+        facts = super()._blueprint(X)
+        binary = self.binarize is not None or all(np.isin(block, (0, 1)).all() for block in training.blocks(X))
+        facts["visible"] = self.visible if self.visible != "auto" else "bernoulli" if binary else "gaussian"
+        if self.binarize is not None and facts["visible"] != "bernoulli":
+            raise ParameterError(f"binarize={self.binarize!r} needs visible='bernoulli', got {self.visible!r}.")
+        if facts["visible"] == "categorical":
+            largest = max(float(block.max()) for block in training.blocks(X))
+            facts["n_states"] = self.n_states or max(2, int(largest) + 1)
+        self._check_modules(facts)
+        return facts
+
+    def _check_latents(self) -> None:
+        if self.latents == "bernoulli" and self.posterior == "full":
+            raise ParameterError(
+                "posterior='full' is a covariance matrix, for real latents; binary ones have none."
+            )
+        if self.latents == "bernoulli" and self.ladder:
+            raise ParameterError("ladder=True adds precisions, which binary latents lack. Use ladder=False.")
+        if self.ladder and self.posterior == "full":
+            raise ParameterError("ladder=True multiplies independent latents; it takes posterior='diagonal' only.")
+        if self.ladder and not all(self._each_level(self.hidden)):
+            raise ParameterError("ladder=True needs hidden layers on every rung; hidden must not be empty.")
+        if self.ladder and self.encoder is not None:
+            raise ParameterError("ladder=True has rungs of its own; it cannot be used with encoder=.")
+
+    def _check_modules(self, blueprint: dict[str, Any]) -> None:
+        visible, first = self._visible(blueprint), self._levels[0]
+        width = space.width(visible.space)
+        kind = "full" if self.posterior == "full" else self.latents
+        wanted = {"encoder": (width, n_numbers(kind, first)), "decoder": (first, visible.n_numbers)}
+        for name, (n_in, n_out) in wanted.items():
+            module = getattr(self, name)
+            if module is not None:
+                _check_module(name, module, n_in, n_out)
+                if self.run_dir is not None:
+                    raise ParameterError(f"run_dir cannot be used with {name}=: {_NO_FILE}")
+
+    # -- data --------------------------------------------------------------------------------------------------
+
+    def _validate(self, X: Any, *, reset: bool) -> np.ndarray:
+        if isinstance(X, np.ndarray) and X.dtype.kind == "f" and np.isnan(X).any():
+            raise DataError(
+                "X contains NaN: missing values. VAE learns from and encodes complete rows; a fitted model fills "
+                "them in with impute(X)."
+            )
+        return super()._validate(X, reset=reset)
+
+    def _prepare(self, model: Any) -> training.Encode:
+        return training.Encode(model.x_space, sample=self.binarize == "sample")
+
+    def _rows(self, X: np.ndarray, *, purpose: Purpose) -> np.ndarray:
+        visible = self._visible(self.blueprint_)
+        if self.binarize is None:
+            for block in training.blocks(X):
+                visible.space.check(block, fix=_FIX.get(self.blueprint_["visible"], ""))
+            return X
+        for block in training.blocks(X):
+            if block.min() < 0 or block.max() > 1:
+                raise DataError(
+                    f"binarize={self.binarize!r} needs values from 0 to 1, got {block.min():g} to {block.max():g}. "
+                    "Scale the data (divide bytes by 255), or use visible='gaussian'."
+                )
+        if self.binarize == "threshold":
+            return (np.asarray(X) > 0.5).astype(np.float32)
+        if purpose == "scoring":  # thrown once, always the same way, so that scores can be compared
+            return (np.random.default_rng(0).random(X.shape) < X).astype(np.float32)
+        return X
+
+    # -- use ---------------------------------------------------------------------------------------------------
+
+    def traverse(
+        self, X: Any = None, *, latents: Any = None, n_steps: int = 7, span: float = 3.0, level: int = 0
+    ) -> np.ndarray:
+        """Mean visibles while one latent moves and the others stay.
+
+        Args:
+            X: a row whose code is the starting point; None starts at the prior's mean.
+            latents: which latents of the layer move; None for all.
+            n_steps: points for each.
+            span: how far real latents go to both sides of 0; binary ones go from 0 to 1.
+            level: the layer, 0 the lowest; the layers below follow at their means.
+
+        Returns:
+            ``(latents, n_steps, n_features)``.
+        """
+        checks.integer(1)("n_steps", n_steps)
+        model = self._needs(Amortised, "traverse")
+        sizes = self._levels
+        if not isinstance(level, numbers.Integral) or not 0 <= level < len(sizes):
+            raise ParameterError(f"level must be an integer from 0 to {len(sizes) - 1}, got {level!r}.")
+        real = self.latents == "gaussian"
+        begin = sum(sizes[:level])
+        base = np.full(sizes[level], 0.0 if real else 0.5, np.float32)
+        if X is not None:
+            base = self.transform(np.reshape(X, (1, -1)))[0, begin : begin + sizes[level]]
+        chosen = np.arange(sizes[level]) if latents is None else np.asarray(latents, int)
+        if chosen.ndim != 1 or (chosen < 0).any() or (chosen >= sizes[level]).any():
+            raise ParameterError(f"latents must be indices from 0 to {sizes[level] - 1}, got {latents!r}.")
+        values = np.linspace(-span, span, n_steps) if real else np.linspace(0, 1, n_steps)
+        codes = np.repeat(base[None], len(chosen) * n_steps, axis=0).reshape(len(chosen), n_steps, -1)
+        codes[np.arange(len(chosen))[:, None], np.arange(n_steps)[None], chosen[:, None]] = values[None]
+        means = _descended(model, int(level), jnp.asarray(codes.reshape(-1, sizes[level])))
+        return np.asarray(means).reshape(len(chosen), n_steps, -1)
+
+    def save(self, path: Any) -> None:
+        """Write to a safetensors file that :func:`latentia.load` reads; modules of your own are refused."""
+        if self.encoder is not None or self.decoder is not None:
+            raise FileFormatError(f"A model with encoder= or decoder= cannot be saved: {_NO_FILE}")
+        super().save(path)
+
+
+@eqx.filter_jit
+def _descended(model: AbstractVAE, level: int, codes: Any) -> Any:
+    return jax.vmap(lambda layer: model.decode(model.descend(level, layer)).reshape(-1))(codes)
+
+
+def _check_module(name: str, module: Any, n_in: int, n_out: int) -> None:
+    if not isinstance(module, eqx.Module) or not callable(module):
+        raise ParameterError(f"{name} must be an Equinox module that can be called, got {type(module).__name__}.")
+    try:
+        out = eqx.filter_eval_shape(module, jax.ShapeDtypeStruct((n_in,), jnp.float32))
+    except Exception as error:
+        raise ParameterError(f"{name} cannot be applied to a vector of {n_in} numbers: {error}") from error
+    if getattr(out, "size", 0) != n_out:
+        raise ParameterError(f"{name} must map {n_in} numbers to {n_out}, but it returns {out}.")
+
+
+_FIX = {
+    "bernoulli": "For grey values in [0, 1] pass binarize='sample' or 'threshold'; else use visible='gaussian'.",
+    "categorical": "Pass n_states=…, and encode the data as integers from 0.",
+}
+_NO_FILE = (
+    "a file holds arrays, and a module is code. Keep the arrays with equinox.tree_serialise_leaves(path, "
+    "estimator.model_), and later read them into a model of the same structure, which VAE(encoder=…, decoder=…)"
+    ".adopt(model, estimator.blueprint_) makes an estimator again."
+)
