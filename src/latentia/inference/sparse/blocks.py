@@ -7,12 +7,13 @@ at a time, so that its code is the same in any piece, beside any other signal an
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -156,14 +157,26 @@ def in_threads(work: Callable[[slice], Any], parts: list[slice], n_threads: int)
     if n_threads == 1 or len(parts) == 1:
         yield from map(work, parts)
         return
-    with ThreadPoolExecutor(n_threads) as pool:
-        waiting: deque[Any] = deque()
+    pool, waiting = _pool(n_threads), deque()
+    try:
         for part in parts:
             waiting.append(pool.submit(work, part))
             if len(waiting) > 4 * n_threads:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    finally:  # left early by an error: nothing of this call may go on in the background
+        wait([task for task in waiting if not task.cancel()])
+
+
+@functools.cache
+def _pool(n_threads: int) -> ThreadPoolExecutor:
+    """Threads that stay: to start them anew takes as long as a small batch."""
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="latentia-sparse")
+
+
+if "register_at_fork" in dir(os):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has the pool, but not its threads
 
 
 def solve_all(

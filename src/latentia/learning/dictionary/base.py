@@ -20,6 +20,7 @@ from latentia.core.model import ProxSplit
 from latentia.core.space import Domain
 from latentia.inference.proximal_split import SparseInference
 from latentia.learning.dictionary.atoms import Statistics, idle, replace, statistics
+from latentia.ops.threads import one_blas_thread
 
 #: Signals for every atom before the atoms are judged by how much they are used.
 TRIAL = 20
@@ -105,6 +106,10 @@ class DictionaryLearner(AbstractLearner):
     ) -> tuple[Any, Any, Metrics]:
         """Codes, atoms, and what both have come to: the objective is that of the codes at the atoms they found."""
         del key
+        with one_blas_thread():
+            return self._step(model, x, weights, state, since)
+
+    def _step(self, model: Any, x: Any, weights: Any, state: Any, since: int) -> tuple[Any, Any, Metrics]:
         D, X, penalty = model.dictionary, model.signal(x), model.penalty
         with warnings.catch_warnings():  # reported as a metric; a batch that is not quite solved does no harm
             warnings.simplefilter("ignore")
