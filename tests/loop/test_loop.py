@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -138,6 +139,25 @@ def test_a_callback_stops_the_run(X):
     rbm = RBM(**SMALL, callbacks=[lambda event: events.append(event) or event.epoch >= 2]).fit(X)
     assert [event.epoch for event in events] == [1, 2]
     assert rbm.n_steps_ == 20
+
+
+def test_a_ctrl_c_that_python_loses_still_stops_the_run(X, tmp_path):
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def lose(event):
+        seen.append(event.step)
+        with contextlib.suppress(KeyboardInterrupt):  # as a finaliser would
+            signal.raise_signal(signal.SIGINT)
+
+    rbm = RBM(n_components=3, n_epochs=5, callbacks=[lose], run_dir=tmp_path / "run", random_state=0)
+    with pytest.raises(KeyboardInterrupt):
+        rbm.fit(X)
+    assert len(seen) == 1
+    assert signal.getsignal(signal.SIGINT) is before
+    resumed = RBM(n_components=3, n_epochs=5, run_dir=tmp_path / "run", resume=True, random_state=0).fit(X)
+    assert resumed.history_[0]["step"] == seen[0]
+    whole = RBM(n_components=3, n_epochs=5, random_state=0).fit(X)
+    assert (weights(resumed) == weights(whole)).all()
 
 
 def test_history_and_metrics_file_agree(X, tmp_path):

@@ -30,7 +30,7 @@ from latentia.core.algorithms import AbstractLearner
 from latentia.core.errors import DivergenceError, NotNormalisableError
 from latentia.core.model import Bounded
 from latentia.core.sharding import data_mesh, replicated
-from latentia.learning import checkpoint
+from latentia.learning import checkpoint, interrupts
 from latentia.learning.batches import Batches, RowOrder
 from latentia.learning.compiled import AbstractPrepare, Carry, Inputs, is_compiled, run_chunk
 from latentia.learning.hosted import HostBatches, run_on_host
@@ -123,9 +123,11 @@ def fit(
     run = _Run(model, X, learner, prepare, settings, key, weights, state)
     settings.display.start(run.n_steps, run.step)
     try:
-        with jax.set_mesh(run.mesh):
+        with jax.set_mesh(run.mesh), interrupts.remembered() as interrupted:
             while run.step < run.n_steps and not run.stopped:
                 run.advance()
+                if interrupted():
+                    raise KeyboardInterrupt
     except KeyboardInterrupt:
         run.save(force=True)
         raise

@@ -1,0 +1,33 @@
+"""Ctrl-C that is not lost.
+
+Python raises KeyboardInterrupt at the next instruction, wherever that is: inside of a finaliser, or of a callback
+from compiled code, it is printed and forgotten, and a long run goes on. The training loop therefore remembers.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def remembered() -> Iterator[Callable[[], bool]]:
+    """A function that says whether Ctrl-C was pressed since; the signal does what it did before as well."""
+    pressed: list[int] = []
+    before: Any = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield lambda: False  # signals come to the main thread alone, or somebody has switched this one off
+        return
+
+    def note(number: int, frame: Any) -> None:
+        pressed.append(number)
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
