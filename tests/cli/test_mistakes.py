@@ -207,7 +207,10 @@ def test_a_real_ctrl_c_can_be_resumed(shell: Shell, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["fit", "rbm", "bars", "--data-option", "n=500", "--n-components", "3", "--n-epochs", "100000"]
     command = [sys.executable, "-m", "latentia", *words, "--out", str(out)]
+    # Whoever starts tests in the background may have switched the signal off, and children inherit that.
+    outer = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, outer)
     try:
         metrics = out / "metrics.jsonl"
         end = time.monotonic() + 60
