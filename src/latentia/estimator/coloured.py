@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from latentia.core.errors import DataError, ParameterError
+from latentia.estimator.pictures import is_array
 
 #: Rows are brightness and two differences of colour. It is orthonormal: white noise stays white, and as strong.
 OPPONENT = np.array([[1, 1, 1], [1, 0, -1], [0.5, -1, 0.5]]) / np.sqrt([[3], [2], [1.5]])
@@ -21,8 +22,7 @@ def many(images: Any, patch_shape: tuple[int, int], *, gaps: bool = False) -> li
         patch_shape: the least height and width.
         gaps: whether pixels may be missing (NaN).
     """
-    whole = isinstance(images, np.ndarray) or hasattr(images, "__array__")
-    if whole:
+    if is_array(images):
         given = np.asarray(images)
         if given.ndim not in (2, 3, 4):
             raise DataError(
@@ -46,7 +46,7 @@ def is_one(images: np.ndarray) -> bool:
 
 def like(images: Any, found: list[np.ndarray]) -> Any:
     """One array where one was given, else a list."""
-    if not (isinstance(images, np.ndarray) or hasattr(images, "__array__")):
+    if not is_array(images):
         return found
     return found[0] if is_one(np.asarray(images)) else np.stack(found)
 

@@ -23,7 +23,7 @@ def checked(images: Any, least: tuple[int, ...], *, gaps: bool = False) -> list[
         least: smallest height and width.
         gaps: whether pixels may be missing.
     """
-    whole = _is_array(images)
+    whole = is_array(images)
     given = np.asarray(images) if whole else images
     if whole and given.ndim not in (2, 3):
         raise DataError(
@@ -37,7 +37,8 @@ def checked(images: Any, least: tuple[int, ...], *, gaps: bool = False) -> list[
     return [picture if picture.dtype.kind == "f" else picture.astype(np.float32) for picture in found]
 
 
-def _is_array(images: Any) -> bool:
+def is_array(images: Any) -> bool:
+    """Whether images came as one array, and not as a list."""
     return isinstance(images, np.ndarray) or hasattr(images, "__array__")
 
 
@@ -99,6 +100,6 @@ def by_shape(solve: Callable[..., Any], *lists: list[np.ndarray]) -> list[np.nda
 
 def like(images: Any, found: list[np.ndarray]) -> Any:
     """One array where one was given, else a list."""
-    if not _is_array(images):
+    if not is_array(images):
         return found
     return found[0] if np.ndim(images) == 2 else np.stack(found)

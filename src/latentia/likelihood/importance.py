@@ -54,7 +54,7 @@ def row_bounds(model: Amortised, x: Any, *, key: PRNGKeyArray, n_samples: int) -
         key: random key.
         n_samples: k, draws of the latents for every row.
     """
-    codes = _fingerprints(x)
+    codes = fingerprints(x)
     keys = jax.vmap(lambda code: jax.random.fold_in(key, code))(jnp.asarray(codes))
     n, found = batch_size(x), []
     with double():
@@ -73,7 +73,8 @@ def _padded(n: int) -> np.ndarray:
     return np.arange(1 << (n - 1).bit_length()) % n
 
 
-def _fingerprints(x: Any) -> np.ndarray:
+def fingerprints(x: Any) -> np.ndarray:
+    """A number for every row that follows from its values, so that draws by it do not depend on other rows."""
     columns = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(x)]
     codes = [zlib.crc32(b"".join(part.tobytes() for part in row)) for row in zip(*columns, strict=True)]
     return np.array(codes, np.uint32)

@@ -19,7 +19,6 @@ Hinton, Osindero and Teh (2006); classification by the free energy of each label
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
@@ -35,6 +34,7 @@ from latentia.core.errors import ParameterError
 from latentia.core.model import Bounded, Centred, Constrained, Decodes, Scalar
 from latentia.core.parameters import buffer, weight
 from latentia.learning.up_down import Path, UpDown
+from latentia.likelihood.importance import fingerprints
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.models.rbm import RBMModel
 from latentia.ops.arrays import batch_size, weighted_mean
@@ -358,7 +358,7 @@ def row_bounds(model: DBNModel, x: Any, *, key: PRNGKeyArray, n_samples: int) ->
     """(importance-weighted bounds on log p(x) + log Z of a batch, standard error of their mean), in float64."""
     n, found = batch_size(x), []
     # A row's random numbers follow from its values: its bound does not depend on the rows around it.
-    codes = _fingerprints(x)
+    codes = fingerprints(x)
     keys = jax.vmap(lambda code: jax.random.fold_in(key, code))(jnp.asarray(codes))
     with double():
         model = to_double(model)
@@ -371,12 +371,6 @@ def row_bounds(model: DBNModel, x: Any, *, key: PRNGKeyArray, n_samples: int) ->
     bounds, variances = (np.concatenate(column) for column in zip(*found, strict=True))
     _, index, counts = np.unique(codes, return_index=True, return_counts=True)  # equal rows err alike
     return bounds, float(np.sqrt(np.sum(counts**2 * variances[index])) / n)
-
-
-def _fingerprints(x: Any) -> np.ndarray:
-    leaves = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(x)]
-    codes = [zlib.crc32(b"".join(part.tobytes() for part in row)) for row in zip(*leaves, strict=True)]
-    return np.array(codes, np.uint32)
 
 
 @eqx.filter_jit

@@ -14,7 +14,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,21 +91,6 @@ def count_threads(n_threads: int | None) -> int:
     if not isinstance(n_threads, (int, np.integer)) or isinstance(n_threads, bool) or n_threads < 1:
         raise ParameterError(f"n_threads must be a positive integer or None, got {n_threads!r}.")
     return int(n_threads)
-
-
-@contextmanager
-def threads(n_threads: int | None) -> Iterator[None]:
-    """Run parallel loops of Numba with so many threads (None: all cores), and set the number back afterwards."""
-    import numba
-
-    wanted = count_threads(n_threads)
-    config: Any = numba.config
-    before = numba.get_num_threads()
-    numba.set_num_threads(min(wanted, config.NUMBA_NUM_THREADS))
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before)
 
 
 def columns(D: np.ndarray) -> np.ndarray:

@@ -23,6 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from latentia.core.errors import DataError, ParameterError
+from latentia.ops.threads import one_blas_thread
 
 #: Signals whose errors one thread computes at a time.
 PIECE = 4096
@@ -189,9 +190,7 @@ def _checked(X: np.ndarray, codes: Any, D: np.ndarray) -> tuple[np.ndarray, Any,
 
 def _exact_sweep(left: Any, values: Any, begins: Any, rows: Any, places: Any, atoms: Any, shares: Any) -> None:
     """First singular vectors for every atom in turn, in place."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1):  # the same bits whatever the machine has
+    with one_blas_thread():  # the same bits whatever the machine has
         for k in range(len(atoms)):
             mine = slice(begins[k], begins[k + 1])
             users, spots = rows[mine], places[mine]
