@@ -154,6 +154,7 @@ def test_every_option_reaches_the_loop(rbm, X, y, monkeypatch):
         "averaging": 0.75,
         "label_smoothing": 0.0625,
         "input_noise": 0.5,
+        "adversarial": 0.875,
     }
     with pytest.raises(StopIteration):
         rbm.finetune(X, y, **given, early_stopping=True, validation_fraction=0.25, patience=3)
@@ -163,7 +164,8 @@ def test_every_option_reaches_the_loop(rbm, X, y, monkeypatch):
     assert (float(optimizer.learning_rate), float(optimizer.weight_decay)) == (0.25, 0.375)
     assert float(optimizer.n_steps) == settings.n_steps == 21  # 90 rows are left, three batches seven times
     assert (network.dropout, network.input_dropout, network.max_norm) == (0.25, 0.125, 2.0)
-    assert (learner.averaging, objective.smoothing, objective.noise) == (0.75, 0.0625, 0.5)
+    assert (learner.averaging, objective.smoothing) == (0.75, 0.0625)
+    assert (objective.noise, objective.adversarial) == (0.5, 0.875)
     assert (settings.batch_size, settings.patience, rows.shape, more["weights"]) == (30, 3, (90, 9), None)
 
 
@@ -353,6 +355,7 @@ def test_label_units_predict_until_there_is_a_classifier(fitted, X, y):
         ({"averaging": 1.0}, "averaging"),
         ({"label_smoothing": 1.0}, "label_smoothing"),
         ({"input_noise": -1.0}, "input_noise"),
+        ({"adversarial": -1.0}, "adversarial"),
         ({"early_stopping": "yes"}, "early_stopping"),
         ({"validation_fraction": 1.0}, "validation_fraction"),
         ({"patience": 0}, "patience"),

@@ -239,14 +239,60 @@ def test_the_state_survives_a_file():
 
 
 def test_noise_is_added_to_the_inputs_alone():
-    model = FeedForward((jnp.eye(3),), (jnp.zeros(3),))
     inputs = jnp.array([1.0, -2.0, 0.5])
     objective = CrossEntropy(noise=0.3)
     keys = jax.random.split(jax.random.key(0), 4000)
-    drawn = np.asarray(jax.vmap(lambda key: objective._noisy_logits(model, inputs, key))(keys)) - np.asarray(inputs)
+    drawn = np.asarray(jax.vmap(lambda key: objective._noisy(inputs, key))(keys)) - np.asarray(inputs)
     assert np.abs(drawn.mean(0)).max() < 5 * 0.3 / np.sqrt(4000)
     assert np.abs(drawn.std(0) / 0.3 - 1).max() < 5 / np.sqrt(2 * 4000)
-    np.testing.assert_array_equal(CrossEntropy()._noisy_logits(model, inputs, keys[0]), inputs)
+    np.testing.assert_array_equal(CrossEntropy()._noisy(inputs, keys[0]), inputs)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.usefixtures("x64")
+def test_half_of_an_adversarial_loss_is_taken_where_a_step_hurts_most(smoothing):
+    model, radius = network(dropout=0.5, input_dropout=0.25), 0.7
+    inputs, labels, codes = batch()
+    state = CrossEntropyState.of(jax.random.key(3))
+    masks = jax.vmap(lambda key: model.masks(key=jax.random.split(key)[0]))(jax.random.split(state.key, N_ROWS))
+    scales = [np.asarray(mask) / keep for mask, keep in zip(masks, (0.75, 0.5, 0.5), strict=True)]
+    targets = (1 - smoothing) * np.eye(3)[codes] + smoothing / 3
+
+    def each(inputs):  # the losses of all examples, which share nothing
+        return np.array(
+            [
+                numpy_gradient(
+                    model, inputs[i : i + 1], targets[i : i + 1], np.ones(1), [s[i : i + 1] for s in scales]
+                )[0]
+                for i in range(N_ROWS)
+            ]
+        )
+
+    tiny, uphill = 1e-6, np.zeros(inputs.shape)
+    for j in range(inputs.shape[1]):
+        step = tiny * np.eye(inputs.shape[1])[j]
+        uphill[:, j] = (each(np.asarray(inputs) + step) - each(np.asarray(inputs) - step)) / (2 * tiny)
+    norms = np.linalg.norm(uphill, axis=1, keepdims=True)  # zero where dropout cuts every way to the label
+    moved = np.asarray(inputs) + radius * uphill / np.where(norms > 0, norms, 1)
+    worse = each(moved) > each(np.asarray(inputs))
+    np.testing.assert_array_equal(worse, norms[:, 0] > 0)
+    assert worse.sum() > N_ROWS / 2
+    loss, found = _gradient(CrossEntropy(smoothing, adversarial=radius), model, (inputs, labels), None, state)
+    here = numpy_gradient(model, inputs, targets, np.ones(N_ROWS), scales)
+    there = numpy_gradient(model, moved, targets, np.ones(N_ROWS), scales)
+    assert float(loss) == pytest.approx(0.5 * (here[0] + there[0]), abs=1e-8)
+    for layer, ((w0, b0), (w1, b1)) in enumerate(zip(here[1], there[1], strict=True)):
+        close(found.weights[layer], 0.5 * (w0 + w1), tolerance=1e-7)  # the step itself is held fixed
+        close(found.biases[layer], 0.5 * (b0 + b1), tolerance=1e-7)
+
+
+def test_a_vanished_gradient_leaves_an_adversarial_example_where_it_is():
+    model = FeedForward((jnp.zeros((3, 2)), jnp.zeros((2, 2))), (jnp.zeros(2), jnp.zeros(2)))
+    inputs, labels = jnp.ones((4, 3)), jnp.tile(jnp.eye(2), (2, 1))[:, None, :]
+    objective, state = CrossEntropy(adversarial=1.0), CrossEntropyState.of(jax.random.key(0))
+    loss, found = _gradient(objective, model, (inputs, labels), None, state)
+    assert float(loss) == pytest.approx(np.log(2), abs=1e-6)
+    np.testing.assert_allclose(found.biases[1], 0.0, atol=1e-7)
 
 
 # -- the bound on weights ----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from scipy.special import expit, logsumexp
 from latentia import units
 from latentia.core import parameters
 from latentia.core.algorithms import require
-from latentia.core.errors import CapabilityError
+from latentia.core.errors import CapabilityError, ParameterError
 from latentia.core.parameters import trainable
 from latentia.core.space import enumerate_states
 from latentia.learning.gradient import GradientLearner
@@ -116,6 +116,38 @@ def test_directed_layers_learn_by_the_delta_rule(x64, tied, offsets, weighted):
         close(found.recognition[level].units.bias, -bias, tolerance=1e-12)
     assert found.generative[0].offset is None
     assert found.recognition[0].offset is None
+
+
+def test_the_discriminative_term_is_the_exact_log_probability_of_the_label(x64):
+    model = network(n_labels=3, seed=2)
+    x, weight = batch(model), 1.75
+    generative, hybrid = up_down(3), ContrastiveWakeSleep(up_down(3).top, weight)
+    state = prepared(generative, model, x, jax.random.key(1))
+    reached = [np.asarray(state.climbed[-1], np.float64), np.asarray(x[1], np.float64).reshape(N_BATCH, 3)]
+    top = model.top
+    matrix, mu, lam, hidden = arrays(top.weights, top.visible_offset, top.hidden_offset, top.hidden.bias)
+    visible = np.concatenate([np.asarray(part.bias, np.float64).reshape(-1) for part in top.visible.parts])
+
+    def log_weight(label):  # log Σ_h exp(−E(h^{L−1}, y, h)), every state of the hidden layer counted
+        v = np.concatenate([reached[0], np.broadcast_to(np.eye(3)[label], (N_BATCH, 3))], axis=1)
+        h = states(top.z_space)
+        energies = -(v @ visible)[:, None] - (h @ hidden)[None, :] - (v - mu) @ matrix @ (h - lam).T
+        return np.log(np.exp(-energies).sum(axis=1))
+
+    logs = np.stack([log_weight(label) for label in range(3)], axis=1)
+    wanted = -np.mean(np.sum(reached[1] * (logs - np.log(np.exp(logs).sum(1, keepdims=True))), axis=1))
+    plain, _ = generative.loss(model, x, None, state)
+    both, metrics = hybrid.loss(model, x, None, state)
+    close(metrics["label"], wanted, tolerance=1e-10)
+    close(both - plain, weight * wanted, tolerance=1e-10)
+    assert wanted > 0.1
+
+
+def test_a_discriminative_term_without_labels_is_refused(x64):
+    model = network(seed=2)
+    hybrid, x = ContrastiveWakeSleep(up_down(1).top, 1.0), batch(model)
+    with pytest.raises(ParameterError, match="label"):
+        hybrid.loss(model, x, None, prepared(hybrid, model, x, jax.random.key(1)))
 
 
 @pytest.mark.parametrize("n_labels", [None, 3])

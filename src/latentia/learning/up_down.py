@@ -11,6 +11,9 @@ The first two descend −E_q[log p(x, h)], so they raise the bound E_q[log p(x, 
 brings q closer to the posterior where the model itself puts its mass. Dreams begin where chains have got to that
 started at the climb's end, near the data: that is what makes it contrastive (Hinton, Osindero and Teh, 2006, §5 and
 appendix B; wake–sleep: Hinton, Dayan, Frey and Neal, 1995).
+
+Where the summit sees a label y, a fourth term −λ log p(y | h^{L−1}), exact, teaches it to tell labels apart besides
+modelling them (the hybrid objective of Larochelle and Bengio, 2008); λ = 0 leaves the learning generative.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from latentia.core.algorithms import AbstractObjective, Metrics, Need, require
+from latentia.core.errors import ParameterError
 from latentia.core.model import AbstractModel, Scalar
 from latentia.core.sharding import split
 from latentia.learning.contrastive import Contrastive, ContrastiveState, cd, pcd
@@ -57,6 +61,10 @@ class UpDown(AbstractModel):
     def recognition_energy(self, path: Path) -> Scalar:
         """−Σ log q(h^l | h^{l−1}) along a path; only the recognition model learns from it."""
 
+    def label_energy(self, visible: Any) -> Scalar:
+        """−log p(label | the rest of the summit's visibles), where they hold a label."""
+        raise ParameterError("discriminative > 0 needs labels, and this model sees none: fit with y.")
+
 
 class UpDownState(eqx.Module):
     """The paths of a step, and the state of the contrastive objective on top."""
@@ -72,9 +80,11 @@ class ContrastiveWakeSleep(AbstractObjective):
 
     Args:
         top: how the undirected model learns; its chains are where the dreams begin.
+        discriminative: weight λ of −log p(label | h^{L−1}).
     """
 
     top: Contrastive = cd(1)
+    discriminative: float = eqx.field(static=True, default=0.0)
 
     @property
     def requires(self) -> tuple[Need, ...]:
@@ -105,7 +115,11 @@ class ContrastiveWakeSleep(AbstractObjective):
         wake = weighted_mean(jax.vmap(model.generative_energy)(climbed), weights)
         sleep = jnp.mean(jax.vmap(model.recognition_energy)(dreamt))
         top, metrics = self.top.loss(model.summit, reached, weights, state.top)
-        return wake + top + sleep, {**metrics, "wake": wake, "sleep": sleep}
+        metrics = {**metrics, "wake": wake, "sleep": sleep}
+        if not self.discriminative:
+            return wake + top + sleep, metrics
+        label = weighted_mean(jax.vmap(model.label_energy)(reached), weights)
+        return wake + top + sleep + self.discriminative * label, {**metrics, "label": label}
 
 
 def _climb(model: UpDown, x: Any, key: PRNGKeyArray) -> tuple[Path, Any]:

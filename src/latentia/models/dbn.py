@@ -70,6 +70,7 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         batch_size: rows per update.
         learning_rate: step size at the start of every layer.
         up_down_learning_rate: step size at the start of the passes up and down.
+        discriminative: weight of log p(label | h^{L−1}) beside the likelihood in those passes; 0 is generative.
         schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
         optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
         momentum: decay of past gradients.
@@ -109,6 +110,7 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         "pretraining_epochs": checks.integer(1),
         "n_epochs": checks.integer(0),
         "up_down_learning_rate": checks.number(0, open_low=True),
+        "discriminative": checks.number(0),
     }
 
     def __init__(
@@ -127,6 +129,7 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         batch_size: int = 100,
         learning_rate: float = 0.1,
         up_down_learning_rate: float = 0.01,
+        discriminative: float = 0.0,
         schedule: Schedule = "linear",
         optimizer: Any = "sgd",
         momentum: float = 0.0,
@@ -158,6 +161,7 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.up_down_learning_rate = up_down_learning_rate
+        self.discriminative = discriminative
         self.schedule = schedule
         self.optimizer = optimizer
         self.momentum = momentum
@@ -230,7 +234,8 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         optimizer = self._optimizer(plan)
         rate = jnp.asarray(self.up_down_learning_rate, optimizer.learning_rate.dtype)
         optimizer = eqx.tree_at(lambda o: o.learning_rate, optimizer, rate)
-        return GradientLearner(ContrastiveWakeSleep(self._contrastive()), optimizer, self.averaging, self.centring)
+        goal = ContrastiveWakeSleep(self._contrastive(), float(self.discriminative))
+        return GradientLearner(goal, optimizer, self.averaging, self.centring)
 
     def _train(
         self, model: DBNModel, rows: np.ndarray, seed: int, plan: training.Plan, weights: Any, state: Any
