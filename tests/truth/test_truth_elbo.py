@@ -23,7 +23,7 @@ from scipy.stats import multivariate_normal
 
 from latentia.core.errors import ParameterError
 from latentia.inference.amortised import DiagonalGaussian
-from latentia.inference.posteriors import CholeskyGaussian, Coins, TopDown, divergences, numbers_to
+from latentia.inference.posteriors import MOST_LOG_SIGMA, CholeskyGaussian, Coins, TopDown, divergences, numbers_to
 from latentia.learning.discrete_gradients import GRADIENTS, log_mean, others
 from latentia.learning.elbo import ELBO, IWAE, BoundState
 from latentia.likelihood import importance, latent_annealing
@@ -102,6 +102,21 @@ def test_divergence_and_entropy_of_normal_posteriors_are_integrals():
     key = jax.random.key(0)
     draws = np.asarray(jax.vmap(lambda k: full.sample(key=k))(jax.random.split(key, 40_000)))
     np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.03 * np.trace(covariance))
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "full"])
+def test_wild_numbers_give_wide_or_narrow_posteriors_that_float32_can_hold(kind):
+    usual = jnp.array([0.5, -1.0, 3.0, -7.0, 0.2][: 4 + (kind == "full")], jnp.float32)
+    wild = usual.at[2:4].set(jnp.array([400.0, -400.0], jnp.float32))
+    scales = lambda q: q.log_sigma if kind == "gaussian" else q.log_diagonal  # noqa: E731
+    np.testing.assert_array_equal(scales(numbers_to(kind, usual)), usual[2:4])
+    q = numbers_to(kind, wild)
+    np.testing.assert_array_equal(scales(q), [MOST_LOG_SIGMA, -MOST_LOG_SIGMA])
+    prior = numbers_to("gaussian", jnp.array([0.0, 0.0, -400.0, 400.0], jnp.float32))
+    z = q.sample(key=jax.random.key(0))
+    assert z.dtype == jnp.float32
+    assert np.isfinite([float(prior.log_prob(z)), float(q.log_prob(z))]).all()
+    assert np.isfinite(divergences(q, prior)).all()
 
 
 def test_divergence_and_entropy_of_coins_are_sums():

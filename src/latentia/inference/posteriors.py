@@ -29,6 +29,9 @@ from latentia.ops.logistic import softplus
 
 Vector = Float[Array, " n"]
 
+#: Largest |log σ| that a network can ask for: squares of what e^±10 scales still fit into float32.
+MOST_LOG_SIGMA = 10.0
+
 
 class AbstractRelaxed(AbstractPosterior):
     """Draws of discrete latents have differentiable substitutes; gradients through them are biased."""
@@ -241,10 +244,13 @@ def n_numbers(kind: str, n: int) -> int:
 
 
 def numbers_to(kind: str, numbers: Vector) -> Any:
-    """The distribution that a network's numbers stand for."""
+    """The distribution that a network's numbers stand for; log σ is cut at ±:data:`MOST_LOG_SIGMA`."""
     if kind == "bernoulli":
         return Coins(numbers)
+    n = numbers.shape[0] // 2
+    if kind == "full":
+        n = next(n for n in range(numbers.shape[0] + 1) if n_numbers("full", n) == numbers.shape[0])
+    location, log_sigma = numbers[:n], jnp.clip(numbers[n : 2 * n], -MOST_LOG_SIGMA, MOST_LOG_SIGMA)
     if kind == "gaussian":
-        return DiagonalGaussian(*jnp.split(numbers, 2))
-    n = next(n for n in range(numbers.shape[0] + 1) if n_numbers("full", n) == numbers.shape[0])
-    return CholeskyGaussian(numbers[:n], numbers[n : 2 * n], numbers[2 * n :])
+        return DiagonalGaussian(location, log_sigma)
+    return CholeskyGaussian(location, log_sigma, numbers[2 * n :])

@@ -61,7 +61,7 @@ SHRINK = 2
 #: Proximal steps before the first and after each solve on the support, and how many such solves a round has.
 FIRST_STEPS, STEPS, SOLVES = 8, 2, 4
 #: Steps of conjugate gradients.
-CONJUGATE = 8
+CONJUGATE = 4
 
 
 class Round(eqx.Module):
