@@ -106,12 +106,13 @@ _CLASSIFIER: dict[str, Any] = {
             "schedule": "warmup",
             "monitor": None,
         },
-        # Chosen by 10,000 of the training digits, held out: 0.99 % of them are then misread.
+        # Chosen by 10,000 of the training digits, held out: 0.94 % of them are then misread.
         "finetune": {
-            "n_epochs": 500,
+            "n_epochs": 300,
             "batch_size": 100,
             "learning_rate": 3e-4,
             "input_dropout": 0.1,
+            "adversarial": 1.0,
             "averaging": 0.9995,
         },
         "seeds": 3,
@@ -163,15 +164,22 @@ _DBN: dict[str, Any] = {
             "k": 1,
             "n_chains": 500,
             "pretraining_epochs": 60,
-            "n_epochs": 300,
+            "n_epochs": 200,
             "batch_size": 100,
             "learning_rate": 0.1,
             "up_down_learning_rate": 0.1,
+            "discriminative": 1.0,  # of 10,000 training digits, held out, 1.43 % are misread, without it 1.63 %
             "averaging": 0.9995,
             "weight_decay": 2e-5,
             "monitor": None,
         },
-        "finetune": {"n_epochs": 300, "batch_size": 100, "learning_rate": 3e-4, "averaging": 0.9995},
+        "finetune": {
+            "n_epochs": 300,
+            "batch_size": 100,
+            "learning_rate": 3e-4,
+            "adversarial": 1.0,
+            "averaging": 0.9995,
+        },
         "likelihood": {"n_temperatures": 10_000, "n_chains": 512},
     },
     "cpu": {

@@ -26,20 +26,20 @@ _BOTH: dict[str, Any] = {
 }
 _TESTED = {"full": None, "cpu": 1000, "quick": 50}
 
-_TWO = {"latent": (100, 50), "hidden": ((200, 200), (100, 100))}
+_TWO = {"latent": (100, 50), "hidden": ((400, 400), (200, 200))}
 _VAE = {
-    "full": {**_LONG, "n_components": 50, "hidden": (200, 200), "n_epochs": 2000},
+    "full": {**_LONG, "n_components": 50, "hidden": (500, 500), "n_epochs": 1000},
     "cpu": {**_LONG, "n_components": 50, "hidden": (200, 200), "n_epochs": 20},
     "quick": {**_COMMON, "n_components": 2, "hidden": (8,), "n_epochs": 1, "batch_size": 500},
 }
 _IWAE = {
     "one layer": {
-        "full": {**_VAE["full"], "objective": "iwae", "k": 50, "n_epochs": 1000},
+        "full": {**_VAE["full"], "objective": "iwae", "k": 50, "n_epochs": 400},
         "cpu": {**_VAE["cpu"], "objective": "iwae", "k": 5, "n_epochs": 5},
         "quick": {**_VAE["quick"], "objective": "iwae", "k": 2},
     },
     "two layers": {
-        "full": {**_LONG, **_TWO, "objective": "iwae", "k": 50, "n_epochs": 1000},
+        "full": {**_LONG, **_TWO, "objective": "iwae", "k": 50, "n_epochs": 300},
         "cpu": {**_LONG, **_TWO, "objective": "iwae", "k": 5, "n_epochs": 5},
         "quick": {**_VAE["quick"], "latent": (3, 2), "objective": "iwae", "k": 2},
     },
@@ -51,9 +51,10 @@ _LADDER = {
         "hidden": ((512, 512), (256, 256), (128, 128), (64, 64), (32, 32)),
         "activation": "leaky_relu",
         "ladder": True,
-        "warmup": 200,
+        "warmup": 100,
         "batch_size": 256,
-        "n_epochs": 2000,
+        "n_epochs": 800,
+        "clip": 20.0,
     },
     "cpu": {
         **_LONG,
@@ -71,22 +72,21 @@ _SBN = {
         **_LONG,
         "latents": "bernoulli",
         "n_components": 200,
-        "hidden": (),
-        "objective": "iwae",
-        "k": 20,
+        "hidden": (200, 200),
         "gradient": "rloo",
-        "n_epochs": 1000,
+        "k": 8,
+        "n_epochs": 250,
     },
     "cpu": {
         **_LONG,
         "latents": "bernoulli",
         "n_components": 200,
-        "hidden": (),
+        "hidden": (200, 200),
         "gradient": "rloo",
         "k": 4,
         "n_epochs": 20,
     },
-    "quick": {**_VAE["quick"], "latents": "bernoulli", "n_components": 4, "hidden": (), "gradient": "rloo", "k": 2},
+    "quick": {**_VAE["quick"], "latents": "bernoulli", "n_components": 4, "gradient": "rloo", "k": 2},
 }
 
 
@@ -153,7 +153,7 @@ MNIST_LADDER = Recipe(
     _recipe({"ladder": _LADDER}),
 )
 MNIST_SBN = Recipe(
-    "Sigmoid belief net: 200 binary latents, learned by leave-one-out scores, on binarised MNIST",
+    "Variational autoencoder with 200 binary latents, learned by leave-one-out scores, on binarised MNIST",
     {"one layer of 200 binary latents, bounds in the literature": "-113.1 to -107.2 nats"},
     _recipe({"sbn": _SBN}),
 )
