@@ -23,8 +23,10 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy.linalg import get_lapack_funcs
 
 from latentia.core.errors import ParameterError
+from latentia.ops.threads import one_blas_thread
 
 Matrix = Float[np.ndarray, "n n"]
 Mask = Bool[np.ndarray, "n n"]
@@ -33,6 +35,8 @@ Mask = Bool[np.ndarray, "n n"]
 MOST_BLOCKS = 30_000_000
 #: How far a sweep of covariance selection goes, in units of the step that is best for a variable by itself.
 RELAXATION = 1.9
+
+_solve_definite: Any = get_lapack_funcs("posv", dtype=np.float64)
 
 
 def pixel_neighbours(shape: tuple[int, ...], radius: float) -> Mask:
@@ -111,29 +115,45 @@ def likeliest_precision(covariance: Matrix, mask: Mask, *, tol: float = 1e-7, ma
     spread = np.sqrt(np.diagonal(covariance))
     wanted = covariance / spread[:, None] / spread[None, :]
     lists = [np.flatnonzero(row) for row in mask & ~np.eye(n, dtype=bool)]
-    model = wanted.copy()
-    slopes: list[np.ndarray] = [np.zeros(0)] * n
-    for sweep in range(max_sweeps):
-        check, moved = sweep % 10 == 9, 0.0
-        for j, near in enumerate(lists):
-            rows = model[near]
-            slopes[j] = np.linalg.solve(rows[:, near], wanted[near, j])
-            fitted = slopes[j] @ rows
-            fitted[j] = wanted[j, j]
-            if check:
-                moved = max(moved, np.abs(fitted - model[j]).max())
-            model[j] = model[:, j] = model[j] + RELAXATION * (fitted - model[j])
-        if check and moved < tol:
-            break
-    else:
-        warnings.warn(
-            f"No convergence after {max_sweeps} sweeps; correlations are still off by {moved:.1g}.", stacklevel=2
-        )
+    targets = [wanted[near, j] for j, near in enumerate(lists)]
+    model, moved = wanted.copy(), math.inf
+    with one_blas_thread():  # thousands of small products: starting threads would take longer than they do
+        for sweep in range(max_sweeps):
+            measured = sweep % 10 == 9
+            off = max(_regressed(model, *each, measured) for each in zip(range(n), lists, targets, strict=True))
+            moved = off if measured else moved
+            if moved < tol:
+                break
+        else:
+            warnings.warn(
+                f"No convergence after {max_sweeps} sweeps; correlations are still off by {moved:.1g}.",
+                stacklevel=2,
+            )
+    slopes = [
+        np.linalg.solve(model[np.ix_(near, near)], target) for near, target in zip(lists, targets, strict=True)
+    ]
     precision = np.zeros_like(wanted)
     for j, near in enumerate(lists):
         precision[j, j] = 1 / (wanted[j, j] - slopes[j] @ wanted[near, j])
         precision[j, near] = -slopes[j] * precision[j, j]
     return _symmetric(precision / spread[:, None] / spread[None, :])
+
+
+def _regressed(model: Matrix, j: int, near: np.ndarray, target: np.ndarray, measured: bool) -> float:
+    """Move row and column j of the model's covariance to their fit and beyond; how far off they were, if asked."""
+    if not near.size:
+        move = -model[j]
+    else:
+        rows = model.take(near, axis=0)
+        _, slopes, failed = _solve_definite(rows.take(near, axis=1), target)
+        if failed:  # no longer definite to rounding
+            slopes = np.linalg.solve(rows[:, near], target)
+        move = slopes @ rows - model[j]
+    move[j] = 0.0
+    off = float(np.abs(move).max()) if measured else 0.0
+    model[j] += RELAXATION * move
+    model[:, j] = model[j]
+    return off
 
 
 def score_matched_precision(covariance: Matrix, mask: Mask, *, tol: float = 1e-10, max_steps: int = 2000) -> Matrix:
