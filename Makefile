@@ -18,7 +18,7 @@ help:  ## Show this list
 	@echo
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.installed  ## Install, train two models on bundled data, print the path of the report
+demo: $(VENV)/.installed  ## Install, train one model of each kind on bundled data, print the path of the report
 	@$(BIN)/latentia demo
 
 test: $(VENV)/.installed-test  ## Run all tests on two processes

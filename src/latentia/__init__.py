@@ -12,7 +12,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _FUNCTIONS = {"load": "latentia.estimator.saving"}
-_MODULES = ("core", "datasets", "learning", "likelihood", "registry", "samplers", "units")
+_MODULES = ("callbacks", "core", "datasets", "learning", "likelihood", "plot", "registry", "samplers", "units")
 
 
 def _estimators() -> dict[str, Any]:

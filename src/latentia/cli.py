@@ -1,4 +1,4 @@
-"""The command line: its guide, its commands, and how errors look.
+"""The command line: its guide and its commands.
 
 The commands live in ``latentia.commands``, one file each; sub-commands and options of ``fit`` are generated
 from the registry and the estimators' signatures. Nothing heavy is imported before a command needs it.
@@ -7,65 +7,66 @@ from the registry and the estimators' signatures. Nothing heavy is imported befo
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import click
 
 from latentia import __version__
-from latentia.commands import data, demo, encode, evaluate, fit, models, report, reproduce, sample
-from latentia.commands.errors import guarded
+from latentia.commands import (
+    completion,
+    data,
+    demo,
+    encode,
+    evaluate,
+    explain,
+    fit,
+    models,
+    report,
+    reproduce,
+    sample,
+)
+from latentia.commands.guide import Guide
 
 GUIDE = """
 Latent-variable and energy-based representation learning: one energy, many ways to learn it.
 
 \b
-Start here (two minutes, no download, ends with a report to open in a browser):
-  latentia demo
+The five-minute path, without a download:
+  latentia demo           # four kinds of models, one report for a browser
+  latentia models         # what there is
+  latentia explain rbm    # one of them: energy, conditionals, objectives
 
 \b
-Train a model, look at it, use it:
-  latentia fit rbm digits --binarize sample --n-components 100 --out runs/digits
-  latentia evaluate runs/digits
-  latentia sample runs/digits -n 64 --out samples.npy
-  latentia encode runs/digits digits --out codes.npy
+Then train one, look at it, use it:
+  latentia fit rbm digits --binarize sample --out runs/digits
   latentia report runs/digits
+  latentia evaluate runs/digits
+  latentia sample runs/digits -n 64 --out samples.npy --png samples.png
+  latentia encode runs/digits digits --out codes.npy
 
-DATA is a name from `latentia datasets`, a .npy, .npz, .safetensors, .csv or .parquet file, or a folder of
-pictures. RUN is the folder that `fit` writes: settings, metrics, checkpoints and the model. Most commands
-take --json for scripts; every command explains itself with --help.
+MODEL is a name from `latentia models`. DATA is a name from `latentia datasets`, a .npy, .npz, .safetensors, .csv
+or .parquet file, or a folder of pictures. RUN is the folder that `fit` writes: settings, metrics, checkpoints and
+the model.
 """
 
-COMMANDS = (
-    demo.demo,
-    models.models,
-    data.datasets,
-    fit.fit,
-    evaluate.evaluate,
-    sample.sample,
-    encode.encode,
-    report.report,
-    reproduce.reproduce,
-)
+NEXT = """
+\b
+Where to go next:
+  latentia COMMAND --help     # examples and options of every command
+  latentia completion bash    # let your shell complete all of this
+  docs/getting-started.md     # the same from Python; tutorials beside it
 
+Every command takes --json and then prints one JSON object and nothing else, for programs. Progress is shown on
+terminals only, and not with --quiet.
 
-class Guide(click.Group):
-    """The top of the command line: commands in reading order, and one place where errors become messages."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which a newcomer meets them."""
-        return list(self.commands)
-
-    def main(self, args: Any = None, *rest: Any, standalone_mode: bool = True, **extra: Any) -> Any:
-        """Run a command line; with ``standalone_mode`` (the default) every end is an exit code."""
-        run = super().main
-        if not standalone_mode:
-            return run(args, *rest, standalone_mode=False, **extra)
-        return guarded(lambda words: run(words, *rest, standalone_mode=False, obj=words, **extra), args)
+Exit codes: 0 done, 1 a bug of ours (LATENTIA_DEBUG=1 shows where), 2 a mistake that the message explains, 130
+interrupted by Ctrl-C, which saves what there is and says how to go on.
+"""
 
 
 @click.group(
     cls=Guide,
     help=GUIDE,
+    epilog=NEXT,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
@@ -77,8 +78,9 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for command in COMMANDS:
-    cli.add_command(command)
+cli.add_section("Look around", demo.demo, models.models, explain.explain, data.datasets)
+cli.add_section("Train and use a model", fit.fit, evaluate.evaluate, sample.sample, encode.encode, report.report)
+cli.add_section("More", reproduce.reproduce, completion.completion)
 
 
 def main() -> None:

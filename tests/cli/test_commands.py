@@ -15,8 +15,7 @@ import pytest
 
 import latentia
 from latentia import likelihood
-from latentia.commands import demo, evaluate
-from latentia.commands.demo import free_folder
+from latentia.commands import evaluate
 from latentia.datasets import available
 from latentia.estimator.energy import UnnormalisedEstimator
 from latentia.estimator.reconstructing import ReconstructionEstimator
@@ -26,41 +25,11 @@ from latentia.registry import FAMILIES, Family
 from .conftest import TINY, Shell
 
 
-def test_the_guide_shows_every_command_with_an_example(shell: Shell) -> None:
-    guide = shell.ok("--help")
-    assert guide == shell.ok()
-    for name in ("demo", "models", "datasets", "fit", "evaluate", "sample", "encode", "report", "reproduce"):
-        assert f"\n  {name} " in guide
-        assert f"  latentia {name}" in shell.ok(name, "--help")
-    assert "..." not in guide.partition("Commands:")[2]
-
-
-def test_the_guide_is_quick_because_it_imports_nothing_heavy() -> None:
-    code = (
-        "import sys; sys.argv = ['latentia', '--help']\n"
-        "try:\n    from latentia.cli import main; main()\n"
-        "except SystemExit:\n    heavy = {'jax', 'sklearn', 'matplotlib', 'numpy'} & set(sys.modules)\n"
-        "    print('heavy:', heavy or None)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.rstrip().endswith("heavy: None")
-
-
 def test_version_as_a_module() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "latentia", "--version"], capture_output=True, text=True, check=True
     )
     assert latentia.__version__ in done.stdout
-
-
-def test_models_lists_the_registry(shell: Shell) -> None:
-    entries = shell.json("models")["models"]
-    assert [entry["name"] for entry in entries] == [entry.name for entry in FAMILIES]
-    learning = {entry["name"]: entry["learning"] for entry in entries}
-    assert "pcd" in learning["rbm"]
-    assert learning["gaussian-mixture"] == ["EM"]
-    text = shell.ok("models")
-    assert all(entry.title in text for entry in FAMILIES)
 
 
 def test_datasets_lists_what_load_knows(shell: Shell) -> None:
@@ -261,29 +230,15 @@ def test_reproduce_lists_and_runs_recipes(shell: Shell, tmp_path: Path, monkeypa
     assert "--out" in shell.refused("reproduce", "fake")
 
 
-def test_demo_ends_with_the_path_of_the_report(
-    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tiny = demo.Settings(
-        digits={"n_components": 4, "n_epochs": 1, "binarize": "sample", "random_state": 0},
-        patches={"n_components": 4, "n_epochs": 1, "random_state": 0},
-        patch_size=4,
-        n_patches=300,
-        epsilon=1e-3,
-        likelihood={"n_temperatures": 50, "n_chains": 8},
-    )
-    monkeypatch.setattr(demo, "QUICK", tiny)
-    (tmp_path / "demo").mkdir()
-    (tmp_path / "demo" / "mine.txt").write_text("kept")
-    lines = shell.ok("demo", "--quick", "--out", tmp_path / "demo").splitlines()
-    assert lines[-1] == str(tmp_path / "demo-2" / "report.html")
-    assert Path(lines[-1]).is_file()
-    assert sum("nats" in line for line in lines) == 2
-    assert shell.json("evaluate", tmp_path / "demo-2" / "patches")["split"] == "test"
+def test_a_run_can_be_logged_elsewhere_too(shell, tmp_path):
+    pytest.importorskip("tensorboard")
+    out = tmp_path / "run"
+    shell.ok("fit", "rbm", "bars", "--data-option", "n=200", *TINY, "--out", out, "--log", "tensorboard")
+    assert list(out.glob("tensorboard/**/events.out.tfevents.*"))
 
 
-def test_demo_takes_the_next_free_folder(tmp_path: Path) -> None:
-    for expected in ("demo", "demo-2", "demo-3"):
-        folder = free_folder(tmp_path / "demo")
-        assert folder.name == expected
-        (folder / "something").touch()
+def test_what_takes_no_steps_has_nothing_to_log(shell, tmp_path):
+    pytest.importorskip("tensorboard")
+    said = shell.refused("fit", "sparse-coder", "bars", "--out", tmp_path / "run", "--log", "tensorboard")
+    assert "no steps to log" in said
+    assert not (tmp_path / "run").exists()

@@ -16,6 +16,8 @@ import pytest
 
 from latentia.commands import fit
 from latentia.core.files import read_arrays
+from latentia.learning.progress import display
+from latentia.recipes import Recipe
 
 from .conftest import TINY, Shell
 
@@ -51,6 +53,17 @@ def test_unknown_names_are_answered_with_near_ones(shell: Shell, tmp_path: Path)
 def test_wrong_parameters(shell: Shell, tmp_path: Path, option: str, value: str, expected: str) -> None:
     message = shell.refused("fit", "rbm", "bars", option, value, "--out", tmp_path / "run")
     assert expected in message
+    assert not (tmp_path / "run").exists()  # the corrected command must not stumble over it
+
+
+def test_an_objective_that_does_not_fit_leaves_nothing_behind(shell: Shell, run: Path, tmp_path: Path) -> None:
+    words = ["fit", "rbm", "bars", "--objective", "elbo", "--out"]
+    assert "Objectives that fit: cd, pcd" in shell.refused(*words, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    shell.refused(*words, copy, "--resume")
+    assert {path.name for path in copy.iterdir()} == {path.name for path in run.iterdir()}
 
 
 def test_wrong_data(shell: Shell, tmp_path: Path, rows: np.ndarray) -> None:
@@ -198,8 +211,41 @@ def test_ctrl_c_says_how_to_go_on(shell: Shell, tmp_path: Path, monkeypatch: pyt
     assert f"latentia fit rbm bars {' '.join(TINY)} --out {out} --resume\n" in message
 
 
-def _interrupt(*_: object) -> None:
+def _interrupt(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_ctrl_c_elsewhere_says_what_is_left(
+    shell: Shell, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("latentia.commands.evaluate.evaluation", _interrupt)
+    assert "nothing was written" in shell.refused("evaluate", run, code=130)
+    recipe = Recipe("a recipe", {}, _interrupt)
+    monkeypatch.setattr("latentia.recipes.RECIPES", {"mine": recipe})
+    assert "nothing was written" in shell.refused("reproduce", "mine", "--out", tmp_path / "none", code=130)
+    assert f"latentia report {run}" in shell.refused("reproduce", "mine", "--out", run, code=130)
+
+
+def test_reproduce_is_quiet_without_a_terminal(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def function(out: Path, variant: str, seed: int) -> dict[str, object]:
+        return {"display": type(display(1, "training")).__name__}
+
+    monkeypatch.setattr("latentia.recipes.RECIPES", {"mine": Recipe("a recipe", {}, function)})
+    assert shell.json("reproduce", "mine", "--out", tmp_path)["display"] == "Silent"
+    assert type(display(1, "training")).__name__ != "Silent"  # and only while the command runs
+
+
+def test_names_with_spaces_and_other_letters(shell: Shell, tmp_path: Path, rows: np.ndarray) -> None:
+    folder = tmp_path / "меин dossier ü"
+    folder.mkdir()
+    np.save(folder / "Bücher & Co.npy", rows)
+    run = folder / "лauf 1"
+    text = shell.ok("fit", "rbm", folder / "Bücher & Co.npy", *TINY, "--out", run)
+    assert f"latentia evaluate '{run}'" in text
+    assert shell.json("evaluate", run)["n_examples"] == len(rows)
+    assert shell.json("encode", run, "--out", folder / "Codes ü.csv")["shape"] == [len(rows), 4]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")

@@ -6,7 +6,7 @@ import dataclasses
 
 import click
 
-from latentia.commands.console import emit, json_option, table
+from latentia.commands.console import emit, json_option, say, table
 
 
 @click.command()
@@ -18,8 +18,10 @@ def datasets(as_json: bool) -> None:
     or .parquet file or of a folder of pictures.
 
     \b
-    Example:
+    Examples:
       latentia datasets
+      latentia datasets --json
+      latentia fit rbm digits --binarize sample --out runs/digits
     """
     from latentia.datasets import available
 
@@ -29,3 +31,4 @@ def datasets(as_json: bool) -> None:
         return
     rows = [[info.name, info.description, "bundled" if info.bundled else "downloaded once"] for info in infos]
     table(["name", "what it is", "where from"], rows)
+    say("Next: latentia fit MODEL DATA --out RUN")

@@ -11,9 +11,10 @@ from typing import Any, NoReturn
 
 import click
 
+from latentia.commands.console import wrapped
 from latentia.core.errors import LatentiaError
 
-#: Exit codes, as documented in the README.
+#: Exit codes, as documented in the guide and in docs/reference/cli.md.
 BUG, MISTAKE, INTERRUPTED = 1, 2, 130
 DEBUG = "LATENTIA_DEBUG"
 
@@ -22,20 +23,27 @@ class Interrupted(Exception):
     """Ctrl-C during a command that knows how to go on."""
 
 
+def was_interrupted(error: BaseException) -> bool:
+    """Whether Ctrl-C is behind an error: whatever goes wrong while a run puts its things away still counts."""
+    return isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt)
+
+
 def guarded(run: Callable[[list[str]], Any], args: Sequence[str] | None) -> NoReturn:
     """Run a command line and exit; errors go to standard error, with ``--json`` also to standard output."""
     words = list(sys.argv[1:] if args is None else args)
     try:
         result = run(words)
     except click.UsageError as error:
-        error.show()
-        _end(error.format_message(), error.exit_code, words, shown=True)
+        _end(error.format_message() + _where_to_read(error.ctx), error.exit_code, words)
     except click.ClickException as error:
         _end(error.format_message(), error.exit_code, words)
     except (click.Abort, KeyboardInterrupt):
-        _end("Interrupted.", INTERRUPTED, words)
+        _end("Interrupted, and nothing was written. Run the same command to begin anew.", INTERRUPTED, words)
     except Interrupted as error:
         _end(str(error), INTERRUPTED, words)
+    except SystemExit as error:
+        # Click ends so, with its own standard output, when whoever reads ours has had enough: that is no failure.
+        sys.exit(0 if "PacifyFlush" in type(sys.stdout).__name__ else error.code)
     except Exception as error:
         _end(*_explain(error), words)
     sys.exit(result if isinstance(result, int) else 0)
@@ -66,9 +74,13 @@ def _refused_by_sklearn(error: ValueError) -> bool:
     return bool(frames) and frames[-1].startswith("sklearn.utils.")
 
 
-def _end(message: str, code: int, words: list[str], *, shown: bool = False) -> NoReturn:
-    if not shown:
-        click.echo(f"error: {message}", err=True)
+def _where_to_read(ctx: click.Context | None) -> str:
+    return "" if ctx is None else f"\nHelp: {ctx.command_path} --help"
+
+
+def _end(message: str, code: int, words: list[str]) -> NoReturn:
+    text = f"error: {message}"
+    click.echo(wrapped(text) if sys.stderr.isatty() else text, err=True)
     if "--json" in words:
         click.echo(json.dumps({"error": message}))
     sys.exit(code)

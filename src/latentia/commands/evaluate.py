@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from latentia.commands.console import duration, emit, json_option
+from latentia.commands.completion import complete_data
+from latentia.commands.console import duration, emit, json_option, quiet_option, told, working
 from latentia.commands.inputs import EVALUATION, Source, data_option, open_run, run_argument, split_option
 
 METHODS = ("auto", "exact", "ais")
@@ -16,13 +17,14 @@ METHODS = ("auto", "exact", "ais")
 
 @click.command()
 @run_argument
-@click.argument("data", required=False)
+@click.argument("data", required=False, shell_complete=complete_data)
 @split_option
 @click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True, help="How to find log Z.")
 @click.option("--temperatures", type=click.IntRange(2), help="Steps of the annealing. [default: 2000]")
 @click.option("--chains", type=click.IntRange(2), help="Annealing runs in each direction. [default: 256]")
 @click.option("--out", type=click.Path(path_type=Path), help="JSON file. [default: evaluation.json in the run]")
 @data_option
+@quiet_option
 @json_option
 def evaluate(
     run: Path,
@@ -33,6 +35,7 @@ def evaluate(
     chains: int | None,
     out: Path | None,
     data_options: tuple,
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """Bound the log-likelihood of data from both sides.
@@ -50,13 +53,15 @@ def evaluate(
       latentia evaluate runs/digits --method ais --temperatures 10000 --chains 512
     """
     found = open_run(run)
-    estimator = found.estimator()
-    source = found.load_data(data, dict(data_options))
+    with working("loading", quiet=quiet):
+        estimator = found.estimator()
+        source = found.load_data(data, dict(data_options))
     rows, _, name = source.rows(split)
     numbers = {"method": method, "n_temperatures": temperatures, "n_chains": chains}
     options = {key: value for key, value in numbers.items() if value is not None}
-    result, interval = evaluation(estimator, source, rows, name, options, found.folder, out)
-    emit(result, as_json=as_json, text=_text(result, interval))
+    with working(f"judging {rows.shape[0]} rows", quiet=quiet):
+        result, interval = evaluation(estimator, source, rows, name, options, found.folder, out)
+    emit(result, as_json=as_json, text=told(_text(result, interval)))
 
 
 def evaluation(

@@ -11,12 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from latentia.commands import parameters
-from latentia.commands.console import duration, emit, json_option
-from latentia.commands.errors import Interrupted
+from latentia.commands import parameters, signatures
+from latentia.commands.completion import complete_data, complete_family
+from latentia.commands.console import duration, emit, json_option, told, working
+from latentia.commands.errors import Interrupted, was_interrupted
+from latentia.commands.guide import Reading
 from latentia.commands.inputs import CONFIG, MODEL, Source, data_option, load_data, read_config
-from latentia.core.errors import FileFormatError, LatentiaError, RunFolderError, UnknownNameError
+from latentia.core.errors import (
+    CapabilityError,
+    DataError,
+    FileFormatError,
+    LatentiaError,
+    ParameterError,
+    RunFolderError,
+    UnknownNameError,
+)
 from latentia.registry import FAMILIES, Family, family
 
 
@@ -37,13 +48,20 @@ class Families(click.Group):
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The registry's titles: the guide needs no estimator."""
-        with formatter.section("Families"):
-            formatter.write_dl([(entry.name, entry.title) for entry in FAMILIES])
+        """The registry's titles, by kind: the guide needs no estimator."""
+        for kind in dict.fromkeys(entry.kind for entry in FAMILIES):
+            with formatter.section(kind):
+                formatter.write_dl([(entry.name, entry.title) for entry in FAMILIES if entry.kind == kind])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The registry's names, without building their commands."""
+        return [*complete_family(ctx, None, incomplete), *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 class FitCommand(click.Command):
     """Shows the options of the run apart from the parameters of the model."""
+
+    context_class = Reading
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Two sections."""
@@ -56,11 +74,12 @@ class FitCommand(click.Command):
                 formatter.write_dl(records)
 
 
-@click.group(cls=Families, subcommand_metavar="FAMILY DATA --out RUN [OPTIONS]")
+@click.group(cls=Families, subcommand_metavar="MODEL DATA --out RUN [OPTIONS]")
 def fit() -> None:
     """Train a model on data and keep it in a run folder.
 
-    Every family has its own options: see `latentia fit FAMILY --help`.
+    Every model has its own options: see `latentia fit MODEL --help`. Ctrl-C saves what was learned so far, and the
+    message says how to go on.
 
     \b
     Examples:
@@ -74,10 +93,17 @@ def fit() -> None:
 def run_options() -> list[click.Parameter]:
     """What every family's command takes besides the model's parameters."""
 
-    @click.argument("data")
+    @click.argument("data", shell_complete=complete_data)
     @click.option("--out", type=click.Path(path_type=Path), required=True, help="Run folder to write.")
     @click.option("--resume", is_flag=True, help="Go on with the run in the folder, or begin it.")
     @data_option
+    @click.option(
+        "--log",
+        "logs",
+        multiple=True,
+        type=click.Choice(["tensorboard", "mlflow", "wandb"]),
+        help="Log the run to this service too; may be given several times.",
+    )
     @click.option("--quiet", is_flag=True, help="No progress bar.")
     @click.option("--verbose", is_flag=True, help="A progress bar even if standard error is no terminal.")
     @json_option
@@ -87,29 +113,35 @@ def run_options() -> list[click.Parameter]:
     return list(reversed(carrier.__click_params__))  # pyright: ignore[reportFunctionMemberAccess]
 
 
+CHECKPOINT, METRICS = "checkpoint.safetensors", "metrics.jsonl"
 #: A size to show in the example, by the parameter that a family has for it.
 _SIZES = {"n_components": "--n-components 64 ", "hidden": "--hidden 200,100 "}
-RUN_PARAMS = ("data", "out", "resume", "data_options", "quiet", "verbose", "as_json", "help")
+RUN_PARAMS = ("data", "out", "resume", "data_options", "logs", "quiet", "verbose", "as_json", "help")
 
 
 def fit_command(entry: Family) -> click.Command:
-    """The command of a family."""
-    estimator = entry.estimator()
+    """The command of a family; its estimator is imported only when it runs."""
+    signature = signatures.read(entry.target)
 
     @click.pass_context
     def callback(ctx: click.Context, /, **values: Any) -> None:
         run = {name: values.pop(name) for name in RUN_PARAMS if name in values}
         _fit(ctx, entry, parameters.given(ctx, values), **run)
 
-    about = (inspect.getdoc(estimator) or entry.title).split("\n\n")[0]
-    sizes = next((text for name, text in _SIZES.items() if name in inspect.signature(estimator).parameters), "")
-    example = f"\b\nExample:\n  latentia fit {entry.name} DATA {sizes}--out runs/{entry.name}"
+    about = (signature.doc or entry.title).split("\n\n")[0]
+    sizes = next((text for name, text in _SIZES.items() if name in signature), "")
+    data = "bars" if entry.tiny_data == "binary" else "patches --data-option patch_size=8"
+    examples = (
+        f"\b\nExamples:\n  latentia fit {entry.name} {data} {sizes}--out runs/{entry.name}"
+        f"\n  latentia fit {entry.name} mine.npy {sizes}--out runs/mine"
+        f"\n  latentia explain {entry.name}"
+    )
     return FitCommand(
         entry.name,
-        params=[*run_options(), *parameters.options(estimator)],
+        params=[*run_options(), *parameters.options(signature)],
         callback=callback,
         help=f"{about}\n\nDATA is a name from `latentia datasets` or a path. In Python: "
-        f"latentia.{entry.class_name}.\n\n{example}",
+        f"latentia.{entry.class_name}.\n\n{examples}",
     )
 
 
@@ -122,32 +154,39 @@ def _fit(
     out: Path,
     resume: bool,
     data_options: tuple[tuple[str, Any], ...],
+    logs: tuple[str, ...],
     quiet: bool,
     verbose: bool,
     as_json: bool,
 ) -> None:
-    from latentia.estimator.checks import check_parameters
-
-    managed = {
+    managed: dict[str, Any] = {
         "run_dir": str(out),
         "resume": resume,
         "verbose": verbosity(quiet=quiet, verbose=verbose),
     }
     check_folder(out, resume)
-    known = inspect.signature(entry.estimator()).parameters
-    params = {**_settled(entry, out, resume), **params, **managed}
-    estimator = entry.estimator()(**{name: value for name, value in params.items() if name in known})
-    check_parameters(estimator, estimator.parameter_checks)  # before data are loaded or folders made
-    source = load_data(data, dict(data_options))
+    if logs:
+        from latentia.callbacks import by_name
+
+        managed["callbacks"] = [by_name(name, out) for name in logs]
+    with working("starting", quiet=quiet):
+        from latentia.estimator.checks import check_parameters
+
+        known = inspect.signature(entry.estimator()).parameters
+        if logs and "callbacks" not in known:
+            raise ParameterError(f"{entry.name} has no steps to log: leave out --log.")
+        params = {**_settled(entry, out, resume), **params, **managed}
+        estimator = entry.estimator()(**{name: value for name, value in params.items() if name in known})
+        check_parameters(estimator, estimator.parameter_checks)  # before data are loaded or folders made
+        source = load_data(data, dict(data_options))
     try:
         train(estimator, source, out)
     except (KeyboardInterrupt, Exception) as error:
-        # Whatever goes wrong while an interrupted run puts its things away is still an interruption.
-        if isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt):
+        if was_interrupted(error):
             raise Interrupted(_how_to_resume(ctx, out)) from error
         raise
     summary = summarise(estimator, source, out)
-    emit(summary, as_json=as_json, text=_text(summary))
+    emit(summary, as_json=as_json, text=told(_text(summary)))
 
 
 def _settled(entry: Family, out: Path, resume: bool) -> dict[str, Any]:
@@ -183,12 +222,16 @@ def train(estimator: Any, source: Source, out: Path) -> None:
     """Fit, and leave in the folder what the estimator does not know: the data, the time, the machine."""
     from latentia.core.files import write_json
 
-    before = read_config(out)
+    before, fresh = read_config(out), not (out.is_dir() and any(out.iterdir()))
     try:
         estimator.fit(source.dataset.X)
     except (RunFolderError, FileFormatError):
         if before:  # refused: the run in the folder stays what it was
             write_json(out / CONFIG, before)
+        raise
+    except (ParameterError, DataError, CapabilityError):
+        if fresh and not (out / CHECKPOINT).is_file():
+            _leave_nothing(out)  # so that the corrected command does not stumble over the folder
         raise
     except BaseException:
         with contextlib.suppress(LatentiaError, OSError):  # the first error is the one to tell
@@ -197,6 +240,13 @@ def train(estimator: Any, source: Source, out: Path) -> None:
     if not (out / MODEL).is_file():
         estimator.save(out / MODEL)
     _describe(estimator, source, out)
+
+
+def _leave_nothing(out: Path) -> None:
+    with contextlib.suppress(OSError):
+        for name in (CONFIG, METRICS):
+            (out / name).unlink(missing_ok=True)
+        out.rmdir()
 
 
 def _describe(estimator: Any, source: Source, out: Path) -> None:
@@ -273,6 +323,6 @@ def _text(summary: dict[str, Any]) -> str:
 def _how_to_resume(ctx: click.Context, out: Path) -> str:
     words = list(ctx.find_root().obj or [])
     words += [] if "--resume" in words else ["--resume"]
-    if not (out / "checkpoint.safetensors").is_file():
-        return "Interrupted before anything was saved."
+    if not (out / CHECKPOINT).is_file():
+        return "Interrupted before anything was saved. Run the same command to begin anew."
     return f"Interrupted. What was learnt is in {out}; go on with:\n  latentia {shlex.join(words)}"

@@ -6,46 +6,57 @@ from typing import Any
 
 import click
 
-from latentia.commands.console import emit, json_option, table
+from latentia.commands.console import emit, json_option, quiet_option, say, table, working
+
+HEADERS = ("model", "what it is", "data", "learns by")
 
 
 @click.command()
+@quiet_option
 @json_option
-def models(as_json: bool) -> None:
-    """List the families of models.
+def models(quiet: bool, as_json: bool) -> None:
+    """List the models by kind, with their data and objectives.
 
-    Each is a sub-command of `fit`; its options are shown by `latentia fit FAMILY --help`.
+    Each is a sub-command of `fit`; `latentia explain MODEL` says more about one.
 
     \b
-    Example:
+    Examples:
       latentia models
+      latentia models --json
+      latentia explain rbm
     """
     from latentia.registry import FAMILIES
 
-    entries = [_describe(entry) for entry in FAMILIES]
+    with working("asking every model what it can do", quiet=quiet):
+        entries = [describe(entry) for entry in FAMILIES]
     if as_json:
         emit({"models": entries}, as_json=True)
         return
-    rows = [[e["name"], e["title"], e["kind"], ", ".join(e["learning"]), e["class"]] for e in entries]
-    table(["name", "what it is", "kind", "learns by", "in Python"], rows)
+    for kind in dict.fromkeys(entry["kind"] for entry in entries):
+        mine = [entry for entry in entries if entry["kind"] == kind]
+        table(HEADERS, [_row(entry) for entry in mine], heading=kind)
+        click.echo()
+    say("The way that is named first is the default. * Other kinds of data with --visible.")
+    say("Next: latentia explain MODEL, latentia fit MODEL --help")
 
 
-def _describe(entry: Any) -> dict[str, Any]:
+def describe(entry: Any) -> dict[str, Any]:
+    """What the list and ``explain`` tell about a family."""
+    from latentia.commands import families, signatures
+
+    model = entry.tiny_model()
     return {
         "name": entry.name,
         "title": entry.title,
         "kind": entry.kind,
-        "learning": learning(entry),
+        "domains": families.domains(model),
+        "other_domains": "visible" in signatures.read(entry.target),
+        "learning": families.learning(entry, model),
+        "objectives": families.objectives(entry, model),
         "class": entry.class_name,
     }
 
 
-def learning(entry: Any) -> list[str]:
-    """The objectives that can train a family, or EM."""
-    from latentia.estimator.gradient import GradientEstimator
-    from latentia.learning import fitting
-
-    estimator = entry.estimator()
-    if not issubclass(estimator, GradientEstimator):
-        return ["EM"]
-    return fitting(entry.tiny_model())
+def _row(entry: dict[str, Any]) -> list[str]:
+    data = ", ".join(entry["domains"]) + ("*" if entry["other_domains"] else "")
+    return [entry["name"], entry["title"], data, ", ".join(entry["learning"]) or "nothing to learn"]

@@ -7,9 +7,14 @@ import json
 import re
 import types
 import typing
+from collections.abc import Callable
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
+
+from latentia.commands import signatures
+from latentia.commands.signatures import Signature
 
 #: Set by the command itself: the folder by --out, the others by --resume and --verbose or --quiet.
 MANAGED = ("run_dir", "resume", "verbose")
@@ -53,26 +58,48 @@ class OrNone(click.ParamType):
             return None
         return self.inner.convert(value, param, ctx)
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """What the inner type offers."""
+        return self.inner.shell_complete(ctx, param, incomplete)
 
-def options(estimator: type) -> list[click.Option]:
+
+def options(estimator: type | Signature) -> list[click.Option]:
     """One option per parameter of the estimator that a command line can give, in the signature's order."""
-    hints = typing.get_type_hints(estimator.__init__)
-    texts = descriptions(estimator)
-    made = []
-    for name, parameter in inspect.signature(estimator).parameters.items():
-        if name not in MANAGED + OBJECTS:
-            made.append(_option(name, hints.get(name, Any), parameter.default, texts.get(name, "")))
-    return made
+    signature = estimator if isinstance(estimator, Signature) else signatures.of(estimator)
+    texts = descriptions(signature.doc)
+    return [
+        _option(each.name, each.hint, each.default, texts.get(each.name, ""))
+        for each in signature.parameters
+        if each.name not in MANAGED + OBJECTS
+    ]
 
 
 def _option(name: str, hint: Any, default: Any, text: str) -> click.Option:
     dashed = name.replace("_", "-")
-    if default is inspect.Parameter.empty:
-        return click.Option([f"--{dashed}", name], type=_type(name, hint, None), required=True, help=text)
     if hint is bool:
         return click.Option([f"--{dashed}/--no-{dashed}", name], default=default, show_default=True, help=text)
-    kind = _type(name, hint, default)
-    return click.Option([f"--{dashed}", name], type=kind, default=default, show_default=True, help=text)
+    required = default is inspect.Parameter.empty
+    kind = _type(name, hint, None if required else default)
+    settled: dict[str, Any] = {"required": True} if required else {"default": default, "show_default": True}
+    if isinstance(kind, Value) or kind is click.STRING:
+        settled["shell_complete"] = _offer(name, text)
+    return click.Option([f"--{dashed}", name], type=kind, help=text, **settled)
+
+
+def _offer(name: str, text: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Completes the words that the description quotes; an objective also by the other names that there are."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        del ctx, param
+        known = signatures.keys("latentia.learning", "OBJECTIVES") if name == "objective" else []
+        quoted = dict.fromkeys(re.findall(r'"(\w+)"', text))
+        for words in ([word for word in quoted if not known or word in known], known):
+            found = [word for word in words if word.startswith(incomplete)]
+            if found:
+                return found
+        return []
+
+    return complete
 
 
 def _type(name: str, hint: Any, default: Any) -> click.ParamType:
@@ -100,9 +127,10 @@ def _union(name: str, members: tuple[Any, ...], default: Any) -> click.ParamType
     return inner if isinstance(inner, Value) or len(rest) == len(members) else OrNone(inner)
 
 
-def descriptions(estimator: type) -> dict[str, str]:
-    """What the docstring's ``Args`` section says about each parameter."""
-    lines = (inspect.getdoc(estimator) or "").splitlines()
+def descriptions(estimator: type | str) -> dict[str, str]:
+    """What the ``Args`` section of a class's docstring (or of a docstring) says about each parameter."""
+    doc = estimator if isinstance(estimator, str) else inspect.getdoc(estimator) or ""
+    lines = doc.splitlines()
     section: dict[str, str] = {}
     name = None
     start = next((i + 1 for i, line in enumerate(lines) if line.strip() in ("Args:", "Arguments:")), len(lines))

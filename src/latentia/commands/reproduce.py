@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from latentia.commands.console import emit, json_option, table
+from latentia.commands.completion import complete_recipe
+from latentia.commands.console import emit, json_option, quiet_option, say, table, working, wrapped
+from latentia.commands.errors import Interrupted, was_interrupted
 from latentia.commands.inputs import CONFIG
 from latentia.core.errors import UnknownNameError
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_recipe)
 @click.option("--list", "listing", is_flag=True, help="List the recipes.")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder to write.")
 @click.option("--cpu", is_flag=True, help="The variant for a machine without an accelerator.")
@@ -23,6 +27,7 @@ from latentia.core.errors import UnknownNameError
 )
 @click.option("--word", multiple=True, help="A word to look up, for recipes about words; may be repeated.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
+@quiet_option
 @json_option
 def reproduce(
     name: str | None,
@@ -33,6 +38,7 @@ def reproduce(
     images: Path | None,
     word: tuple[str, ...],
     seed: int,
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """Run a published experiment again.
@@ -42,9 +48,12 @@ def reproduce(
     \b
     Examples:
       latentia reproduce --list
-      latentia reproduce NAME --quick --out runs/again
+      latentia reproduce olshausen-field --quick --out runs/edges
+      latentia reproduce mnist-rbm --cpu --out runs/mnist
     """
-    from latentia.recipes import RECIPES
+    with working("loading the recipes", quiet=quiet):
+        from latentia.learning.progress import HUSHED
+        from latentia.recipes import RECIPES
 
     if listing or name is None:
         _list(RECIPES, as_json)
@@ -54,12 +63,32 @@ def reproduce(
     if out is None:
         raise click.UsageError("Missing option '--out': the folder to write.")
     options = {name: given for name, given in (("images", images), ("word", word)) if given}
-    result = RECIPES[name].run(out, cpu=cpu, seed=seed, quick=quick, **options)
+    silent = quiet or not sys.stderr.isatty()
+    if not silent:
+        click.echo(wrapped(f"{RECIPES[name].description} (Ctrl-C stops it.)"), err=True)
+    token = HUSHED.set(silent)
+    try:
+        result = RECIPES[name].run(out, cpu=cpu, seed=seed, quick=quick, **options)
+    except (KeyboardInterrupt, Exception) as error:
+        if was_interrupted(error):
+            raise Interrupted(_what_is_left(out)) from error
+        raise
+    finally:
+        HUSHED.reset(token)
     if (out / CONFIG).is_file():
         from latentia.report import build_report
 
-        result["report"] = str(build_report(out, title=RECIPES[name].description))
+        with working("writing the report", quiet=quiet):
+            result["report"] = str(build_report(out, title=RECIPES[name].description))
     emit(result, as_json=as_json, text=_text(name, result, out))
+
+
+def _what_is_left(out: Path) -> str:
+    if not out.is_dir() or not any(out.iterdir()):
+        return "Interrupted, and nothing was written. Run the same command to begin anew."
+    again = "the same command with another --out begins anew"
+    show = f": 'latentia report {shlex.quote(str(out))}' shows it" if (out / CONFIG).is_file() else ""
+    return f"Interrupted. What was learned is in {out}{show}; {again}."
 
 
 def _list(recipes: Any, as_json: bool) -> None:
@@ -68,6 +97,7 @@ def _list(recipes: Any, as_json: bool) -> None:
         emit({"recipes": entries}, as_json=True)
         return
     table(["name", "what it shows"], [[name, recipe.description] for name, recipe in recipes.items()])
+    say("Next: latentia reproduce NAME --out RUN; --cpu for two cores, --quick to see that it runs")
 
 
 def _text(name: str, result: dict[str, Any], out: Path) -> str:

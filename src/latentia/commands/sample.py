@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from latentia.commands.console import emit, json_option
+from latentia.commands.console import emit, json_option, quiet_option, told, working
 from latentia.commands.inputs import Run, load_data, open_run, run_argument
 from latentia.commands.outputs import check_output, write_rows
 from latentia.core.errors import DataError
@@ -24,6 +24,7 @@ from latentia.core.errors import DataError
 @click.option("--mask", type=click.Path(), help="File of 0 and 1: 1 where --given is known.")
 @click.option("--mean", is_flag=True, help="Mean given the last latents instead of a draw: smoother pictures.")
 @click.option("--seed", type=click.IntRange(0), help="Random seed. [default: the model's own]")
+@quiet_option
 @json_option
 def sample(
     run: Path,
@@ -35,6 +36,7 @@ def sample(
     mask: str | None,
     mean: bool,
     seed: int | None,
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """Draw from a model, or fill in unknown entries.
@@ -51,16 +53,17 @@ def sample(
         _image_shape(found)
     if mask is not None and given is None:
         raise click.UsageError("--mask says which entries of --given are known; pass --given too.")
-    estimator = found.estimator()
     known = None if given is None else _read_given(given)
-    rows = estimator.sample(
-        n_samples or (64 if given is None else 1),
-        n_steps=steps,
-        given=known,
-        mask=None if mask is None else _read_mask(mask),
-        mean=mean,
-        random_state=seed,
-    )
+    with working(f"drawing, {steps} sweeps", quiet=quiet):
+        estimator = found.estimator()
+        rows = estimator.sample(
+            n_samples or (64 if given is None else 1),
+            n_steps=steps,
+            given=known,
+            mask=None if mask is None else _read_mask(mask),
+            mean=mean,
+            random_state=seed,
+        )
     write_rows(out, rows)
     result: dict[str, Any] = {"out": str(out), "shape": list(rows.shape)}
     text = f"{rows.shape[0]} samples of {rows.shape[1]} numbers written to {out}"
@@ -68,7 +71,7 @@ def sample(
         _draw(png, rows, _image_shape(found))
         result["png"] = str(png)
         text += f", drawn in {png}"
-    emit(result, as_json=as_json, text=text)
+    emit(result, as_json=as_json, text=told(text))
 
 
 def _read_given(path: str) -> Any:

@@ -58,5 +58,9 @@ class FileFormatError(LatentiaError, ValueError):
     """A file is cut off, tampered with, of another kind, or written by a newer version."""
 
 
+class MissingPackageError(LatentiaError, ImportError):
+    """An optional package is not installed; the message says how to install it."""
+
+
 class RunFolderError(LatentiaError, OSError):
     """A run folder cannot be used: it exists already, is incomplete, or cannot be written."""

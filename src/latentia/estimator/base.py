@@ -38,7 +38,7 @@ from latentia.core.model import (
     Normalised,
     ProxSplit,
 )
-from latentia.estimator import checks, saving, training
+from latentia.estimator import callbacks, card, checks, saving, training
 from latentia.estimator.drawing import draw
 from latentia.estimator.rows import apply_rows
 from latentia.inference import MeanFieldInference, code_of, code_space
@@ -132,8 +132,9 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         plan = self._plan(rows.shape[0])
         training.open_folder(self, plan, rows.shape[0])
         weights = training.normalised_weights(sample_weight, rows.shape[0])
-        model = self._pretrain(model, rows, seed, plan, weights)
-        self._train(model, rows, seed, plan, weights, state=None)
+        with callbacks.told(self, plan.callbacks):
+            model = self._pretrain(model, rows, seed, plan, weights)
+            self._train(model, rows, seed, plan, weights, state=None)
         return self
 
     def _begin(self, X: np.ndarray, seed: int, y: Any = None) -> tuple[Any, np.ndarray]:
@@ -156,9 +157,9 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         require(learner, model, fitting=fitting(model))
         prepare = self._prepare(model)
         learner = learner.surveyed(model, lambda: training.survey(rows, prepare, seed), key=random.key(seed))
-        for name in ("_log_z", "_state"):
-            if name in self.__dict__:
-                delattr(self, name)
+        for name in ("_log_z", "_state", "_log_likelihood"):
+            vars(self).pop(name, None)
+        self._n_rows = int(rows.shape[0])
         try:
             result = training.run(self, model, rows, learner, prepare, plan, seed, weights, state)
         except (DivergenceError, NotNormalisableError) as error:
@@ -310,7 +311,13 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """
         visibles = self._visibles(X, purpose="scoring")
         options = {"key": random.key(0), "start": self._chains(), **options}
-        return likelihood.log_likelihood(self.model_, jax.tree.map(jnp.asarray, visibles), **options)
+        found = likelihood.log_likelihood(self.model_, jax.tree.map(jnp.asarray, visibles), **options)
+        return self._remember(found)
+
+    def _remember(self, found: LogLikelihood) -> LogLikelihood:
+        """Keep the last evaluation, for who looks at the estimator in a notebook."""
+        self._log_likelihood = found
+        return found
 
     def _chains(self) -> Any:
         """Where the training's persistent chains are, if there are any: a good start for equilibrium."""
@@ -351,6 +358,14 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """Write to a safetensors file that :func:`latentia.load` reads; nothing in it is executed."""
         check_is_fitted(self, "model_")
         saving.save(self, path)
+
+    def _repr_html_inner(self) -> str:
+        """For notebooks: scikit-learn's diagram, and a card of what was learned."""
+        return card.with_card(self, super()._repr_html_inner())
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        return bundle | {"text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
 
     def __sklearn_is_fitted__(self) -> bool:
         return "model_" in self.__dict__

@@ -16,6 +16,7 @@ from latentia.core.algorithms import AbstractLearner
 from latentia.core.model import Decodes, Normalised
 from latentia.estimator import checks, training
 from latentia.estimator.base import LatentEstimator
+from latentia.estimator.callbacks import told
 from latentia.estimator.training import Plan
 from latentia.learning import objective
 from latentia.learning.batches import read_rows
@@ -86,13 +87,15 @@ class GradientEstimator(LatentEstimator):
         """One pass over more rows, going on from the model so far, at a constant learning rate."""
         checks.check_parameters(self, self.parameter_checks)
         seed = self.__dict__.get("_next_seed") or int(check_random_state(self.random_state).randint(2**31 - 1))
-        if "model_" in self.__dict__:
+        goes_on = "model_" in self.__dict__
+        if goes_on:
             model, rows = self.model_, self._more_rows(X, y)
         else:
             model, rows = self._begin(self._validate(X, reset=True), seed, y)
         plan = self._plan(rows.shape[0]).one_pass(rows.shape[0])
         weights = training.normalised_weights(sample_weight, rows.shape[0])
-        self._train(model, rows, seed, plan, weights, state=self.__dict__.get("_state"))
+        with told(self, plan.callbacks, goes_on=goes_on):
+            self._train(model, rows, seed, plan, weights, state=self.__dict__.get("_state"))
         self._next_seed = seed + 1  # the next pass meets other random numbers
         return self
 

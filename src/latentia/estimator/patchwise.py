@@ -72,7 +72,7 @@ class PatchDictionary:
             stride: pixels from one patch to the next; 1 is best, more is quicker.
             clip: least and greatest value of the result, such as (0, 255); by default it is not clipped.
             n_threads: threads; all cores by default.
-            verbose: 1 shows a progress bar.
+            verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
         Returns:
             As ``images``: an array, or a list of arrays.
@@ -116,7 +116,7 @@ class PatchDictionary:
             stride: pixels from one patch to the next.
             clip: least and greatest value of what is filled in; by default it is not clipped.
             n_threads: threads; all cores by default.
-            verbose: 1 shows a progress bar.
+            verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
         Returns:
             As ``images``: an array, or a list of arrays.
@@ -207,7 +207,7 @@ def denoise_image(
         clip: least and greatest value of the result; by default it is not clipped.
         n_threads: threads; all cores by default.
         random_state: seed of the draw of patches and of the atoms to start with.
-        verbose: 1 shows a progress bar.
+        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
         return_dictionary: return (image, atoms).
 
     Example:

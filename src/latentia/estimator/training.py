@@ -180,6 +180,7 @@ def run_stack(
             fingerprint=fingerprint,
             callbacks=plan.callbacks,
             display=display(estimator.verbose, f"{type(estimator).__name__}: {stage.name}"),
+            stage=stage.name,
         )
 
     return stacking.greedy(rows, makers, settings, key=random.key(seed), weights=weights)

@@ -45,7 +45,10 @@ EXPLOSION = 1e3
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """What callbacks are told after every chunk; returning True stops the run."""
+    """What callbacks are told after every chunk; returning True stops the run.
+
+    ``stage`` names what comes before the training proper (pretraining a layer), and is empty in that itself.
+    """
 
     step: int
     n_steps: int
@@ -53,6 +56,7 @@ class Event:
     metrics: dict[str, float]
     model: Any
     history: Sequence[dict[str, float]]
+    stage: str = ""
 
 
 @dataclasses.dataclass
@@ -75,6 +79,7 @@ class Settings:
         checkpoint_seconds: least time between two checkpoints.
         callbacks: called with an :class:`Event` after every chunk.
         display: what a person sees.
+        stage: which stage of several this run is; empty for the training proper.
     """
 
     n_steps: int
@@ -92,6 +97,7 @@ class Settings:
     checkpoint_seconds: float = 20.0
     callbacks: Sequence[Callable[[Event], Any]] = ()
     display: Display = dataclasses.field(default_factory=Silent)
+    stage: str = ""
 
 
 @dataclasses.dataclass
@@ -241,7 +247,8 @@ class _Run:
                 file.write(json.dumps(row) + "\n")
         self.settings.display.update(self.step, metrics)
         self._check_margin(self.carry.model, good=self._good)
-        event = Event(self.step, self.n_steps, epoch, metrics, self.carry.model, self.history)
+        stage = self.settings.stage
+        event = Event(self.step, self.n_steps, epoch, metrics, self.carry.model, self.history, stage)
         for callback in self.settings.callbacks:
             self.stopped = bool(callback(event)) or self.stopped
         self.save()

@@ -1,11 +1,22 @@
-"""What a person sees while a model trains: a bar with phase, rate, remaining time and metrics."""
+"""What a person sees while a model trains, by the level of ``verbose``.
+
+0 is silent. 1 shows a bar with phase, rate, remaining time and metrics where somebody can watch it, and else says
+in one line what came out. 2 also prints a line for every row of metrics.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from latentia.core.errors import ParameterError
+
+#: A terminal with fewer columns than this has room for the title, the steps and the remaining time alone.
+NARROW = 72
+#: Set by whoever must show nothing, whatever ``verbose`` says (``latentia reproduce --quiet``).
+HUSHED: ContextVar[bool] = ContextVar("hushed", default=False)
 
 
 class Display(Protocol):
@@ -46,11 +57,43 @@ class Silent:
         """Nothing."""
 
 
-class Bar:
-    """A rich progress bar on standard error."""
+class Lines:
+    """Plain lines on standard error, for files and pipes: one when the run is over, or one for every chunk too."""
 
-    def __init__(self, title: str = "training"):
-        from rich.console import Console
+    def __init__(self, title: str = "training", *, every: bool = False):
+        self._title, self._every = title, every
+        self._done = self._total = 0
+        self._metrics: dict[str, float] = {}
+        self._begun = 0.0
+
+    def start(self, n_steps: int, done: int) -> None:
+        """Look at the clock."""
+        self._total, self._done, self._begun = n_steps, done, time.monotonic()
+
+    def compiling(self) -> None:
+        """Nothing: there is nobody who waits and wonders."""
+
+    def update(self, done: int, metrics: dict[str, float]) -> None:
+        """Note how far it is, and say so if every chunk is asked for."""
+        self._done, self._metrics = done, metrics
+        if self._every:
+            self.say(chunk_line(self._title, done, self._total, metrics))
+
+    def say(self, message: str) -> None:
+        """Print it."""
+        print(message, file=sys.stderr, flush=True)
+
+    def stop(self) -> None:
+        """Say what came out."""
+        took = f"in {time.monotonic() - self._begun:.1f} s"
+        last = "" if self._every else shown(self._metrics)
+        self.say("  ".join(part for part in (f"{self._title}  {self._done}/{self._total}  {took}", last) if part))
+
+
+class Bar:
+    """A rich progress bar on standard error, for terminals and notebooks; if asked, with a line for every chunk."""
+
+    def __init__(self, title: str = "training", *, every: bool = False, console: Any = None):
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
@@ -59,19 +102,25 @@ class Bar:
             TimeElapsedColumn,
             TimeRemainingColumn,
         )
+        from rich.table import Column
 
-        self._title = title
-        self._progress = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(),
+        self._title, self._every = title, every
+        console = console or _console()
+        title_column, left = TextColumn("[bold]{task.description}"), (TextColumn("left"), TimeRemainingColumn())
+        # Metrics take what room the numbers that matter more leave, and are cut there.
+        rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        wide = (
+            title_column,
+            BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[metrics]}"),
-            console=Console(file=sys.stderr),
+            *left,
+            TextColumn("{task.fields[metrics]}", table_column=rest),
         )
+        narrow = (title_column, MofNCompleteColumn(), *left)
+        roomy = console.width >= NARROW
+        self._progress = Progress(*(wide if roomy else narrow), console=console, expand=roomy)
         self._task: Any = None
 
     def start(self, n_steps: int, done: int) -> None:
@@ -86,22 +135,55 @@ class Bar:
 
     def update(self, done: int, metrics: dict[str, float]) -> None:
         """Advance."""
-        shown = "  ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "gradient_norm")
         speed = self._progress.tasks[0].speed
         rate = f"{speed:.0f} steps/s" if speed else ""
-        self._progress.update(self._task, description=self._title, completed=done, metrics=shown, rate=rate)
+        text = "" if self._every else shown(metrics)
+        self._progress.update(self._task, description=self._title, completed=done, metrics=text, rate=rate)
+        if self._every:
+            self.say(chunk_line(self._title, done, int(self._progress.tasks[0].total or 0), metrics))
 
     def say(self, message: str) -> None:
         """Print above the bar."""
-        self._progress.console.print(message)
+        self._progress.console.print(message, markup=False, highlight=False)
 
     def stop(self) -> None:
         """Leave the finished bar on the screen."""
         self._progress.stop()
 
 
+def shown(metrics: dict[str, float]) -> str:
+    """Metrics in one line, without the one that only experts read."""
+    return "  ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "gradient_norm")
+
+
+def chunk_line(title: str, done: int, total: int, metrics: dict[str, float]) -> str:
+    """What a chunk has come to."""
+    return f"{title}  {done:>{len(str(total))}}/{total}  {shown(metrics)}".rstrip()
+
+
 def display(verbose: int, title: str) -> Display:
-    """A bar for ``verbose`` ≥ 1, nothing for 0."""
+    """What ``verbose`` asks for.
+
+    0: nothing. 1: a bar on a terminal or in a notebook, elsewhere one line at the end. 2 (or more): also a line
+    with the metrics of every chunk, on a terminal or not.
+
+    Args:
+        verbose: how much to show.
+        title: what runs.
+    """
     if not isinstance(verbose, int | bool) or verbose < 0:
-        raise ParameterError(f"verbose must be 0 (silent) or a positive integer, got {verbose!r}.")
-    return Bar(title) if verbose else Silent()
+        raise ParameterError(
+            f"verbose must be 0 (silent), 1 (progress) or 2 (and a line for every row of metrics), got {verbose!r}."
+        )
+    if not verbose or HUSHED.get():
+        return Silent()
+    console = _console()
+    if console.is_terminal or console.is_jupyter:
+        return Bar(title, every=verbose > 1, console=console)
+    return Lines(title, every=verbose > 1)
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(file=sys.stderr)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
+
+from latentia.likelihood.picture import interval_html
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +22,9 @@ class Interval:
         details: diagnostics; numbers and strings only. ``details["warning"]``, if present, says in plain
             words why the interval should not be trusted or is wide.
     """
+
+    #: What the number is, for people.
+    title: ClassVar[str] = "Value"
 
     lower: float
     upper: float
@@ -54,10 +59,18 @@ class Interval:
         span = f"two-sided [{self.lower:.2f}, {self.upper:.2f}]"
         return f"{self.estimate:.2f} nats ({span}, stderr {self.stderr:.2g}, {self.method})"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the interval drawn."""
+        error = "" if self.is_exact else f"standard error {self.stderr:.2g}; "
+        notes = [error + self.method, f"⚠ {self.warning}" if self.warning else ""]
+        return interval_html(self.title, self.lower, self.estimate, self.upper, notes)
+
 
 @dataclasses.dataclass(frozen=True)
 class LogZ(Interval):
     """log Z, the logarithm of the normaliser, in nats."""
+
+    title: ClassVar[str] = "log Z"
 
     __str__ = Interval.__str__
 
@@ -65,6 +78,8 @@ class LogZ(Interval):
 @dataclasses.dataclass(frozen=True)
 class LogLikelihood(Interval):
     """The mean log-likelihood per example, in nats: mean log p(x) = −mean F(x) − log Z."""
+
+    title: ClassVar[str] = "Mean log-likelihood"
 
     __str__ = Interval.__str__
 

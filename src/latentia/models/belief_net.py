@@ -4,6 +4,7 @@ The visibles x = h⁰ and L hidden layers form x ← h¹ ← … ← h^{L−1} �
 
     p(x, h¹ … h^L) = p(x | h¹) … p(h^{L−2} | h^{L−1}) · exp(−E_top(h^{L−1}, h^L)) / Z,
     E(x, h) = E_top(h^{L−1}, h^L) − Σ_{l<L} log p(h^{l−1} | h^l),
+    p(h^{l−1} | h^l) = units under the field W(t(h^l) − λ),
 
 so that Z is that of the RBM alone. A label y, one softmax group, joins h^{L−1} as visibles of the RBM. Posteriors
 are out of reach; a recognition model q(h¹ | x) … q(h^{L−1} | h^{L−2}) with weights of its own stands for them, and

@@ -88,7 +88,7 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         resume: go on from the folder's checkpoints.
         callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
         random_state: seed.
-        verbose: 1 shows a progress bar.
+        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
     Example:
         >>> import numpy as np
@@ -363,7 +363,7 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         }
         method = f"lower bound from {n_samples} paths; {normaliser.method}"
         ends = (mean - normaliser.upper, mean - normaliser.lower, mean - normaliser.estimate)
-        return LogLikelihood(*ends, stderr, method, details)
+        return self._remember(LogLikelihood(*ends, stderr, method, details))
 
     def _bounds(self, X: Any, n_samples: int) -> tuple[np.ndarray, float]:
         checks.integer(2)("n_samples", n_samples)  # one would not tell how noisy it is

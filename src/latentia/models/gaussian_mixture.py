@@ -270,7 +270,7 @@ class GaussianMixture(BatchEstimator):
         resume: go on from the folder's checkpoint.
         callbacks: functions called with a ``latentia.learning.fit.Event`` after every step; True stops.
         random_state: seed of the start.
-        verbose: 1 shows a progress bar.
+        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
     Example:
         >>> import numpy as np
@@ -279,6 +279,10 @@ class GaussianMixture(BatchEstimator):
         >>> mixture = GaussianMixture(n_components=2, random_state=0).fit(X)
         >>> len(set(mixture.predict(X)))
         2
+
+    References:
+        Dempster, Laird and Rubin (1977), *Maximum likelihood from incomplete data via the EM algorithm*; Arthur and
+        Vassilvitskii (2007), *k-means++: the advantages of careful seeding*.
     """
 
     family = "gaussian-mixture"

@@ -2,10 +2,13 @@
 
     E(x, z) = Σ_i (x̂_i − a_i)²/2σ_i² − Σ_ij (x̂_i/σ_i² − μ_i) W_ij (z_j − λ_j) − bᵀz,      x̂ the standardised x,
 
-so that p(x̂ | z) = N(a + W(z − λ), diag σ²). Data are standardised *inside* the model: raw pixels, counts or
-millimetres all train with the same settings, and likelihoods and samples are in the data's own units. σ is
-learned in the log domain, more slowly than the weights (Cho, Ilin and Raiko, 2011; Melchior, Wang and
-Wiskott, 2017).
+so that
+
+    p(x̂ | z) = N(a + W(z − λ), diag σ²),      p(z_j = 1 | x) = sigmoid(b_j + Σ_i (x̂_i/σ_i² − μ_i) W_ij).
+
+Data are standardised *inside* the model: raw pixels, counts or millimetres all train with the same settings, and
+likelihoods and samples are in the data's own units. σ is learned in the log domain, more slowly than the weights
+(Cho, Ilin and Raiko, 2011; Melchior, Wang and Wiskott, 2017).
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ class GaussianRBM(RBM):
         resume: go on from the folder's checkpoint.
         callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
         random_state: seed.
-        verbose: 1 shows a progress bar.
+        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
     Example:
         >>> import numpy as np
@@ -56,6 +59,11 @@ class GaussianRBM(RBM):
         >>> rbm = GaussianRBM(n_components=3, n_epochs=2, batch_size=16, random_state=0).fit(X)
         >>> rbm.sample(2).shape
         (2, 5)
+
+    References:
+        Cho, Ilin and Raiko (2011), *Improved learning of Gaussian-Bernoulli restricted Boltzmann machines*; Melchior,
+        Wang and Wiskott (2017), *Gaussian-binary restricted Boltzmann machines for modeling natural image
+        statistics*.
     """
 
     family = "gaussian-rbm"

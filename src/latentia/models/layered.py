@@ -7,6 +7,7 @@ With units' own energies E_l, statistics s_l, offsets μ_l and a weight matrix o
 A tree has two colours, and layers of one colour are independent given the other: Gibbs sampling draws one colour
 after the other, and either colour can be summed out exactly. With f_l = Σ_i W_li (s_i − μ_i) the field on layer l,
 
+    p(s_l | all other layers) = units under the field f_l,
     −log Σ_{l ∈ colour} exp(−E) = Σ_{l ∉ colour} E_l(s_l) + Σ_{l ∈ colour} [μ_l·f_l − Γ_l(f_l)].
 
 For x – h¹ – h² that is an RBM between h¹ and (x, h²), and annealing runs over h¹ alone. Mean field: Salakhutdinov

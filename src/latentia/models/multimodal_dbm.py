@@ -76,7 +76,7 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
         resume: go on from the folder's checkpoint.
         callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
         random_state: seed.
-        verbose: 1 shows a progress bar.
+        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
     Example:
         >>> import numpy as np

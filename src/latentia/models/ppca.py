@@ -220,7 +220,7 @@ class PPCA(BatchEstimator):
         resume: go on from the folder's checkpoint.
         callbacks: functions called with a ``latentia.learning.fit.Event`` after every step; True stops.
         random_state: seed of EM's start.
-        verbose: 1 shows a progress bar.
+        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
     Example:
         >>> import numpy as np

@@ -51,6 +51,9 @@ class SparseCoder(SparseEstimator):
         >>> SparseCoder(np.eye(2), alpha=0.5).fit(X).transform(X)
         array([[ 2.5,  0. ],
                [ 0. , -1.5]], dtype=float32)
+
+    References:
+        Tibshirani (1996), *Regression shrinkage and selection via the lasso*; Olshausen and Field (1996).
     """
 
     family = "sparse-coder"

@@ -31,6 +31,7 @@ from latentia.core.model import Constrained, Decodes, Initialised, ProxSplit, Sc
 from latentia.core.parameters import buffer, weight
 from latentia.core.space import Space
 from latentia.estimator import checks, training
+from latentia.estimator.callbacks import told
 from latentia.estimator.sparse import SPARSE_CHECKS, Method, SparseEstimator
 from latentia.learning.dictionary import UPDATES, Constraint
 from latentia.learning.dictionary.atoms import project
@@ -185,7 +186,7 @@ class DictionaryLearning(SparseEstimator):
         resume: go on from the folder's checkpoint.
         callbacks: functions called with a ``latentia.learning.fit.Event`` after every epoch; True stops.
         random_state: seed of the start and of the order of the rows.
-        verbose: 1 shows a progress bar.
+        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
     Example:
         >>> import numpy as np
@@ -360,13 +361,15 @@ class DictionaryLearning(SparseEstimator):
                 f"partial_fit needs update='online' or 'gradient': {self.update!r} sees all rows at once."
             )
         seed = self.__dict__.get("_next_seed") or int(check_random_state(self.random_state).randint(2**31 - 1))
-        if "model_" in self.__dict__:
+        goes_on = "model_" in self.__dict__
+        if goes_on:
             model, rows = self.model_, self._validate(X, reset=False)
         else:
             model, rows = self._begin(self._validate(X, reset=True), seed, y)
         plan = self._plan(rows.shape[0]).one_pass(rows.shape[0])
         weights = training.normalised_weights(sample_weight, rows.shape[0])
-        self._train(model, rows, seed, plan, weights, state=self.__dict__.get("_state"))
+        with told(self, plan.callbacks, goes_on=goes_on):
+            self._train(model, rows, seed, plan, weights, state=self.__dict__.get("_state"))
         self._next_seed = seed + 1  # the next pass meets the rows in another order
         return self
 

@@ -1,6 +1,6 @@
 """The joint distribution of a variational autoencoder, and its recognition network.
 
-    p(x, z) = p(x | z¹) p(z¹ | z²) … p(z^L),        p(z^L) = N(0, I), or coins with learned odds;
+    E(x, z) = −log p(x, z),      p(x, z) = p(x | z¹) p(z¹ | z²) … p(z^L),      p(z^L) = N(0, I), or learned odds;
 
 each conditional distribution reads a network's numbers. Recognition goes upwards, q(z¹ | x) q(z² | z¹) …, or down a
 ladder, q(z^L | x) … q(z¹ | z², x), where x's evidence about each layer is multiplied with the model's prediction.

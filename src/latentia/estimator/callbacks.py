@@ -1,0 +1,80 @@
+"""Callbacks that live as long as a fit: they are told when it begins, what happens, and how it ended.
+
+The loop calls any function after every chunk (:class:`latentia.learning.fit.Event`). A log, however, must be opened
+before the first stage and closed after the last one, whatever becomes of the run; only the estimator knows when.
+"""
+
+from __future__ import annotations
+
+import abc
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from latentia.core.errors import DivergenceError, NotNormalisableError
+from latentia.learning.fit import Event
+
+#: How a fit ended: to its end (or stopped early), by Ctrl-C, by divergence, or by another error.
+Outcome = Literal["finished", "interrupted", "diverged", "failed"]
+
+
+class Callback(abc.ABC):
+    """A callback that is told of the beginning and the end of a fit as well.
+
+    Pass instances in an estimator's ``callbacks``. They are copied with the estimator (``clone``, a grid search),
+    and so should hold nothing between two fits that cannot be copied.
+    """
+
+    def begin(self, estimator: Any, *, goes_on: bool = False) -> None:
+        """The fit begins; nothing was learned yet.
+
+        Args:
+            estimator: who learns. Its parameters are checked and its folder, if any, is made.
+            goes_on: whether this is another pass over data of a model that has learned before (``partial_fit``).
+        """
+        del estimator, goes_on
+
+    @abc.abstractmethod
+    def __call__(self, event: Event) -> bool | None:
+        """A chunk of steps is done; True stops the run."""
+
+    def end(self, estimator: Any, outcome: Outcome) -> None:
+        """The fit is over, well or not; ``estimator`` is fitted unless it was interrupted or failed.
+
+        Args:
+            estimator: who learned.
+            outcome: how it ended.
+        """
+        del estimator, outcome
+
+
+@contextmanager
+def told(estimator: Any, callbacks: Sequence[Any], *, goes_on: bool = False) -> Iterator[None]:
+    """A fit around which callbacks are opened and closed. That a log cannot be closed costs a warning, no model."""
+    begun: list[Callback] = []
+    outcome: Outcome = "failed"
+    try:
+        for callback in callbacks:
+            if isinstance(callback, Callback):
+                begun.append(callback)
+                callback.begin(estimator, goes_on=goes_on)
+        yield
+        outcome = "finished"
+    except KeyboardInterrupt:
+        outcome = "interrupted"
+        raise
+    except (DivergenceError, NotNormalisableError):
+        outcome = "diverged"
+        raise
+    finally:
+        for callback in begun:
+            _end(callback, estimator, outcome)
+
+
+def _end(callback: Callback, estimator: Any, outcome: Outcome) -> None:
+    try:
+        callback.end(estimator, outcome)
+    except Exception as error:
+        name = type(callback).__name__
+        warnings.warn(f"{name} could not be ended: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
