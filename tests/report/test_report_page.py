@@ -85,8 +85,8 @@ def test_all_sections_are_made(page):
 
 
 def test_it_needs_nothing_from_outside(page):
-    assert "script" not in page.tags
     assert "link" not in page.tags
+    assert not [value for tag, name, value in page.attributes if tag == "script" and name != "type"]
     assert len(page.raw) < 5_000_000
     embedded = re.sub(r"base64,[A-Za-z0-9+/=\s]+", "", page.raw)
     assert not re.search(r"https?:|//|@import|url\((?!#)", embedded)
@@ -98,16 +98,16 @@ def test_it_needs_nothing_from_outside(page):
 def test_ids_are_unique_and_links_lead_somewhere(page):
     assert len(page.ids) == len(set(page.ids))
     targets = {value[1:] for _, name, value in page.attributes if name.endswith("href") and value[0] == "#"}
-    targets |= set(re.findall(r"url\(#([^)]+)\)", page.raw))
+    targets |= set(re.findall(r"url\(#([^)]+)\)", page.raw[: page.raw.index("<footer")]))
     assert targets
     assert targets <= set(page.ids)
 
 
 def test_pictures_are_crisp(page):
-    (filters,), (samples,), (pairs,) = (
+    (filters,), (samples,), (originals, again) = (
         page.images[f"run-1-{key}"] for key in ("filters", "samples", "reconstructions")
     )
-    for attrs, columns, lines in ((filters, 3, 3), (samples, 8, 8), (pairs, 12, 2)):
+    for attrs, columns, lines in ((filters, 3, 3), (samples, 6, 6), (originals, 12, 1), (again, 12, 1)):
         image = picture(attrs)
         width, height = int(attrs["width"]), int(attrs["height"])
         assert (image.width, image.height) == (2 * width, 2 * height)
@@ -118,12 +118,13 @@ def test_pictures_are_crisp(page):
         assert attrs["alt"]
 
 
-def test_filters_are_the_weights_by_strength(page, fitted_run):
+def test_filters_are_the_weights_by_use(page, fitted_run, digits):
     """Each tile's largest pixel is fully red or blue just where the largest weight is."""
     from latentia import load
 
-    weights = np.asarray(load(fitted_run / "model.safetensors").model_.weights).T
-    weights = weights[np.argsort(-np.linalg.norm(weights, axis=1))]
+    rbm = load(fitted_run / "model.safetensors")
+    seen = digits.X[np.linspace(0, len(digits.X) - 1, 1000).astype(int)]
+    weights = np.asarray(rbm.model_.weights).T[np.argsort(-rbm.transform(seen).mean(axis=0))]
     pixels = np.asarray(picture(page.images["run-1-filters"][0]).convert("RGB"), float)
     tile = (pixels.shape[1] + 6) // 3 - 6
     for k, row in enumerate(weights):
@@ -189,7 +190,7 @@ def test_an_exact_likelihood_is_a_number_without_a_picture(run, add):
 
 def test_a_title_is_escaped(fitted_run, tmp_path):
     page = Page(build_report(fitted_run, out=tmp_path, title="<script>alert(1)</script> & more"))
-    assert "script" not in page.tags
+    assert "<script>alert" not in page.raw
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in page.raw
 
 
@@ -251,6 +252,7 @@ def test_by_default_it_lies_in_the_run(run):
 )
 @pytest.mark.parametrize("damage", ["missing", "cut off"])
 def test_a_damaged_file_costs_its_sections_only(run, file, lost, damage):
+    (run / "checkpoint.safetensors").unlink()  # or it would stand in for the model
     path = run / file
     if damage == "missing":
         path.unlink()

@@ -54,7 +54,7 @@ def test_a_mixture_shows_its_means_by_use(tmp_path):
     assert "Independent draws." in made["samples"].text[0]
     for key in ("activations", "filters", "samples", "reconstructions"):
         assert not made[key].note, made[key].note
-        assert made[key].pictures, key
+        assert made[key].pictures or made[key].still, key
 
 
 def test_principal_components_in_the_plane(tmp_path):
@@ -71,7 +71,7 @@ def test_principal_components_in_the_plane(tmp_path):
 def test_more_filters_than_fit_are_said_to_be_more(tmp_path):
     model = PPCAModel.make(4, 130, key=jax.random.key(0))
     made = sections_of(model, np.zeros((3, 4), np.float32), (2, 2), tmp_path)
-    assert "The 100 strongest of 130 are shown." in made["filters"].text[0]
+    assert "100 of 130 latents are shown: the 66 most used, then 34 spread evenly" in made["filters"].text[0]
 
 
 def test_one_broken_section_does_not_cost_the_others(tmp_path, monkeypatch):
@@ -83,7 +83,7 @@ def test_one_broken_section_does_not_cost_the_others(tmp_path, monkeypatch):
     made = sections_of(model, np.zeros((3, 4), np.float32), (2, 2), tmp_path)
     assert made["activations"].note == "Could not be made: RuntimeError: out of paint"
     assert not made["activations"].pictures
-    assert made["filters"].pictures
+    assert made["filters"].still
 
 
 def pixels(figure) -> np.ndarray:
@@ -111,6 +111,12 @@ def test_images_share_one_grey_scale():
     assert picture[zoom // 2, -zoom // 2, 0] == 255
     assert abs(int(picture[-zoom // 2, zoom // 2, 0]) - 128) <= 1
     assert picture[zoom + 2, 0, 3] == 0  # the gap is see-through
+
+
+@pytest.mark.parametrize("shape", [(2, 300), (250, 3), (200, 200, 3)])
+def test_pictures_larger_than_a_tile_are_not_enlarged(shape):
+    picture = pixels(plots.image_grid(np.ones((1, int(np.prod(shape)))), shape))
+    assert picture.shape[:2] == shape[:2]
 
 
 @pytest.mark.parametrize("rows", [np.zeros((3, 12)), np.full((3, 12), np.nan), np.ones((1, 12))])

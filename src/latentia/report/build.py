@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from latentia.core.errors import RunFolderError
 from latentia.core.files import write_atomically
-from latentia.report import advice, facts, plots, theme
+from latentia.report import advice, facts
+from latentia.report.comparison import compare, likelihood_words
 from latentia.report.runs import Run, read_run
-from latentia.report.sections import Gallery, between, common_domain, data_spaces, number
+from latentia.report.sections import Gallery
 
 
 def build_report(
@@ -25,6 +26,9 @@ def build_report(
     image_shape: Sequence[int] | None = None,
 ) -> Path:
     """Write a report about one run folder or several to one HTML file that needs nothing else.
+
+    Several runs are compared first: a table of figures, curves in one chart, filters side by side. A folder from an
+    interrupted run, or one that has lost files, gets a page all the same, which says what is missing.
 
     Args:
         run_dirs: a run folder, or a list of them; each may be incomplete.
@@ -45,11 +49,12 @@ def build_report(
     folders = [Path(run_dirs)] if isinstance(run_dirs, str | Path) else [Path(folder) for folder in run_dirs]
     if not folders:
         raise RunFolderError("A report needs at least one run folder.")
+    path = _target(folders, out)
+    _check_writable(path)
     shape = None if image_shape is None else tuple(image_shape)
     runs = [read_run(folder, rows, shape) for folder in folders]
     page = render(runs, title)
-    path = _target(folders, out)
-    write_atomically(path, page.encode())
+    write_atomically(path, page.encode("utf-8", "replace"))
     return path
 
 
@@ -64,15 +69,15 @@ def render(runs: list[Run], title: str | None = None) -> str:
     )
     from latentia import __version__
 
-    views = [_view(run, index) for index, run in enumerate(runs, start=1)]
+    galleries = [Gallery(run, f"r{index}", 1 / len(runs)) for index, run in enumerate(runs, start=1)]
+    views = [_view(gallery, index) for index, gallery in enumerate(galleries, start=1)]
     heading = title or (views[0]["model"] if len(views) == 1 else f"Comparison of {len(views)} runs")
     template = environment.get_template("report.html.jinja")
-    return template.render(title=heading, runs=views, comparison=_comparison(runs), version=__version__)
+    return template.render(title=heading, runs=views, comparison=compare(runs, galleries), version=__version__)
 
 
-def _view(run: Run, index: int) -> dict[str, Any]:
-    gallery = Gallery(run, f"r{index}")
-    sections = gallery.sections()
+def _view(gallery: Gallery, index: int) -> dict[str, Any]:
+    run, sections = gallery.run, gallery.sections()
     return {
         "id": f"run-{index}",
         "name": run.name,
@@ -80,7 +85,7 @@ def _view(run: Run, index: int) -> dict[str, Any]:
         "model": facts.title(run),
         "formula": facts.formula(run),
         "figures": _key_figures(run),
-        "warnings": advice.warnings(run, gallery.codes),
+        "warnings": advice.warnings(run, gallery.codes, gallery.r_hat),
         "data": facts.data_lines(run),
         "parameters": facts.changed_parameters(run),
         "environment": facts.environment(run),
@@ -105,60 +110,19 @@ def _key_figures(run: Run) -> list[tuple[str, str]]:
     return [(value, name) for value, name in figures if value not in (None, "–")]
 
 
-def likelihood_words(run: Run) -> dict[str, str] | None:
-    """The evaluation as text: estimate, interval and bits per feature, where those mean something."""
-    result = run.likelihood
-    if result is None:
-        return None
-    lower, estimate, upper = plots.interval_ends(result)
-    exact = lower == upper
-    words = {
-        "estimate": number(estimate),
-        "interval": "exact" if exact else between(lower, upper),
-        "bits": "",
-    }
-    leaves = [] if run.estimator is None else data_spaces(run.estimator)
-    if leaves and all(leaf.is_discrete for leaf in leaves):
-        n_columns = sum(leaf.n_columns for leaf in leaves)
-        words["bits"] = f"{-estimate / n_columns / 0.6931471805599453:.3f} bits per feature"
-    return words
-
-
-def _comparison(runs: list[Run]) -> dict[str, Any] | None:
-    if len(runs) < 2:
-        return None
-    lines = []
-    for index, run in enumerate(runs, start=1):
-        latents = facts.n_latents(run)
-        lines.append(
-            {
-                "id": f"run-{index}",
-                "name": run.name,
-                "model": facts.title(run),
-                "data": str(run.data.get("name") or "–"),
-                "latents": "–" if latents is None else f"{latents:,}",
-                "likelihood": likelihood_words(run),
-                "time": facts.duration(facts.seconds(run)),
-            }
-        )
-    evaluated = [run for run in runs if run.likelihood is not None]
-    kinds = {_measured_on(run) for run in evaluated}
-    picture = None
-    if len(evaluated) > 1 and len(kinds) == 1:
-        figure = plots.likelihood([run.likelihood for run in evaluated], [run.name for run in evaluated])
-        picture = Markup(theme.svg(figure, "Likelihood intervals of the runs", "r0"))
-    return {"lines": lines, "picture": picture, "mixed": len(kinds) > 1}
-
-
-def _measured_on(run: Run) -> tuple[str, ...]:
-    """What two likelihoods must share to be comparable: data, binarisation, and probability or density."""
-    domain = "" if run.estimator is None else common_domain(run.estimator)
-    facts_about = (run.source, run.data.get("options"), run.params.get("binarize"), domain)
-    return tuple(str(fact) for fact in facts_about)
-
-
 def _target(folders: list[Path], out: str | Path | None) -> Path:
     if out is None:
         return folders[0] / "report.html"
     path = Path(out)
     return path / "report.html" if path.is_dir() else path
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse early what writing would refuse late, after all pictures have been made."""
+    folder = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
+    if not folder.is_dir():
+        raise RunFolderError(f"Could not write {path}: {folder} is a file, not a folder. Choose another place.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise RunFolderError(
+            f"Could not write {path}: no permission to write in {folder}. Choose another place with out= (--out)."
+        )

@@ -151,8 +151,9 @@ def data_lines(run: Run) -> list[str]:
         )
     if run.description:
         lines.append(run.description)
-    if "n_rows" in run.config:
-        features = (run.config.get("blueprint") or {}).get("n_features")
+    if isinstance(run.config.get("n_rows"), int):
+        blueprint = run.config.get("blueprint")
+        features = blueprint.get("n_features") if isinstance(blueprint, dict) else None
         lines.append(
             f"{run.config['n_rows']:,} training rows" + (f" of {features:,} features." if features else ".")
         )

@@ -21,12 +21,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from latentia.core.errors import DataError
-from latentia.report.theme import BLUE, CSS_DPI, INK, MUTED, PAPER, SERIES, dress
+from latentia.report.theme import BLUE, CLASSES, CSS_DPI, INK, MUTED, PAPER, SERIES, dress
 
 #: Grids of images are about this wide, in CSS pixels, and drawn at twice the density; a strip may be wider.
 _GRID, _STRIP, _DENSITY = 400, 760, 2
 #: Columns of a metrics row that are not metrics.
 _NOT_METRICS = ("step", "epoch", "seconds")
+#: Words that are written in capitals.
+_ACRONYMS = ("elbo", "ess", "iwae", "kl", "nce")
 
 
 def metric_names(history: Sequence[Mapping[str, float]]) -> list[str]:
@@ -70,6 +72,7 @@ def image_grid(
     n: int = 100,
     signed: bool = False,
     columns: int | None = None,
+    gap: int = 3,
 ) -> Figure:
     """Rows as pictures in a grid.
 
@@ -80,11 +83,12 @@ def image_grid(
         signed: for filters: every tile has its own contrast, symmetric around zero (blue is negative, red is
             positive). Otherwise all tiles share one grey scale.
         columns: tiles side by side; about a square by default.
+        gap: between tiles, in CSS pixels.
     """
     tiles = fold(rows, image_shape)[:n]
     columns = columns or _square(len(tiles))
     coloured = _signed(tiles) if signed else _shared(tiles)
-    return _mosaic(coloured, columns, _GRID)
+    return _mosaic(coloured, columns, _GRID, gap)
 
 
 def reconstructions(
@@ -96,6 +100,14 @@ def reconstructions(
         if len(rows[0]) != len(below):
             raise DataError(f"{len(rows[0])} originals but {len(below)} reconstructions. Give one for each.")
     return _mosaic(_shared(np.concatenate(rows)), len(rows[0]), _STRIP)
+
+
+def strips(lines: Sequence[np.ndarray], image_shape: Sequence[int], width: int = _STRIP) -> list[Figure]:
+    """One strip of pictures for every set of rows, with one grey scale for all, about so many CSS pixels wide."""
+    folded = [fold(rows, image_shape) for rows in lines]
+    shaded = _shared(np.concatenate(folded))
+    ends = np.cumsum([len(tiles) for tiles in folded])[:-1]
+    return [_mosaic(tiles, len(tiles), width) for tiles in np.split(shaded, ends)]
 
 
 def likelihood(results: Any, names: Sequence[str] = ()) -> Figure:
@@ -156,14 +168,26 @@ def histogram(
     title: str = "",
     label: str = "activation E[z | x]",
     count: str = "share of all values",
+    whole: bool = False,
 ) -> Figure:
-    """How the values of ``activations`` are spread, as shares."""
+    """How the values of ``activations`` are spread, as shares.
+
+    Args:
+        activations: any array of numbers.
+        title: heading.
+        label: what the numbers are.
+        count: what the shares are of.
+        whole: the numbers are counts: one bar each, or for several of them together.
+    """
     values = np.asarray(activations, float).ravel()
     values = values[np.isfinite(values)]
     if not values.size:
         raise DataError("There are no finite activations to draw.")
     within = values.min() >= 0 and values.max() <= 1
-    bins = np.linspace(0, 1, 26) if within else np.histogram_bin_edges(values, 40)
+    bins = np.linspace(0, 1, 26) if within and not whole else np.histogram_bin_edges(values, 40)
+    if whole:
+        step = max(1, math.ceil((values.max() - values.min() + 1) / 40))
+        bins = np.arange(values.min() - 0.5, values.max() + 0.5 + step, step)
     figure = _figure(330, 210)
     axes = dress(figure.add_subplot(), x=label, y=count)
     axes.set_title(title, loc="left", fontsize=11, color=INK, pad=10)
@@ -209,6 +233,32 @@ def scatter(groups: Mapping[str, np.ndarray], *, columns: Sequence[str] = ()) ->
     return figure
 
 
+def labelled(points: np.ndarray, labels: np.ndarray | None = None, *, x: str = "", y: str = "") -> Figure:
+    """Points in the plane; classes have a colour, a marker and their name where they are thickest.
+
+    Args:
+        points: ``(n, 2)``.
+        labels: one for each point, or None.
+        x: what the first column is.
+        y: what the second column is.
+    """
+    figure = _figure(400, 360)
+    axes = dress(figure.add_subplot(), x=x, y=y, grid="both")
+    names = [None] if labels is None else list(np.unique(labels))
+    for place, name in enumerate(names):
+        mine = points if labels is None else points[labels == name]
+        colour, marker = CLASSES[place % len(CLASSES)], "o^sDvP"[place // 2 % 6]
+        axes.scatter(mine[:, 0], mine[:, 1], s=13, alpha=0.6, linewidths=0, color=colour, marker=marker)
+    for place, name in enumerate(names if labels is not None else []):
+        middle = np.median(points[labels == name], axis=0)
+        box = {"boxstyle": "round,pad=0.25", "facecolor": PAPER, "edgecolor": CLASSES[place % len(CLASSES)]}
+        style = {"color": INK, "fontsize": 10, "ha": "center", "va": "center", "bbox": box}
+        axes.text(float(middle[0]), float(middle[1]), _short(str(name), 14), **style)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.yaxis.set_major_locator(MaxNLocator(6))
+    return figure
+
+
 def roc(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], *, title: str = "") -> Figure:
     """Receiver operating characteristics: (false, true) positive rates by name, and the diagonal of guessing."""
     figure = _figure(330, 300)
@@ -247,8 +297,8 @@ def interval_ends(result: Any) -> tuple[float, float, float]:
 
 
 def readable(name: str) -> str:
-    """``energy_gap`` → "Energy gap"."""
-    words = name.replace("_", " ").strip()
+    """``energy_gap`` → "Energy gap", ``kl`` → "KL"."""
+    words = " ".join(word.upper() if word in _ACRONYMS else word for word in name.replace("_", " ").split())
     return words[:1].upper() + words[1:]
 
 
@@ -270,12 +320,13 @@ def _shared(tiles: np.ndarray) -> np.ndarray:
     return scaled if tiles.ndim == 4 else np.repeat(scaled[..., None], 3, axis=-1)
 
 
-def _mosaic(tiles: np.ndarray, columns: int, room: int) -> Figure:
+def _mosaic(tiles: np.ndarray, columns: int, room: int, space: int = 3) -> Figure:
     """Tiles enlarged by whole numbers to fill about ``room``, with transparent gaps, pixel for pixel."""
     n, height, width, _ = tiles.shape
     lines = math.ceil(n / columns)
-    gap = 3 * _DENSITY
-    zoom = int(np.clip((_DENSITY * room // columns - gap) // width, 1, 96 * _DENSITY / max(width, height)))
+    gap = space * _DENSITY
+    most = max(1, 96 * _DENSITY // max(width, height))  # large pictures stay as they are
+    zoom = int(np.clip((_DENSITY * room // columns - gap) // width, 1, most))
     high, wide = height * zoom, width * zoom
     canvas = np.zeros((lines * (high + gap) - gap, columns * (wide + gap) - gap, 4))
     for place, tile in enumerate(tiles):
@@ -307,10 +358,12 @@ __all__ = [
     "curves",
     "histogram",
     "image_grid",
+    "labelled",
     "likelihood",
     "matrix",
     "metric_names",
     "reconstructions",
     "roc",
     "scatter",
+    "strips",
 ]

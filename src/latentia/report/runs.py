@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 
-from latentia import datasets
+from latentia import datasets, registry
 from latentia.core.errors import FileFormatError, RunFolderError
 from latentia.core.files import read_arrays
+from latentia.core.leaves import from_arrays
 from latentia.estimator.saving import load
 from latentia.learning import checkpoint
 
 CONFIG, METRICS, MODEL, EVALUATION = "config.json", "metrics.jsonl", "model.safetensors", "evaluation.json"
 #: At most this many rows of the data are encoded and reconstructed.
 MOST_ROWS = 1000
+#: At most this many rows are looked through for the names nearest to a latent.
+MOST_NAMED = 50_000
+#: What the names of the model's arrays begin with in a checkpoint.
+_MODEL = "0.model."
 
 
 @dataclasses.dataclass
 class Run:
     """What a run folder holds.
 
-    ``problems`` says in one line each why something is missing, by what is missing: "config", "metrics",
-    "model", "evaluation", "data".
+    ``rows`` are some that the model has not seen where there are any (``rows_are`` says which), with ``labels``
+    where the data have some; ``training`` are some that it has. Labels that are all different are names (of words,
+    say): ``names`` of ``named_rows`` and ``training_names`` of the training rows. ``image_shape`` says how a row
+    folds into a picture, ``part_shape`` how one part of it does. ``problems`` says in one line each why something
+    is missing, by what is missing: "config", "metrics", "model", "evaluation", "data".
     """
 
     folder: Path
@@ -36,8 +46,13 @@ class Run:
     estimator: Any = None
     rows: np.ndarray | None = None
     rows_are: str = ""
+    labels: np.ndarray | None = None
     training: np.ndarray | None = None
+    training_names: np.ndarray | None = None
+    names: np.ndarray | None = None
+    named_rows: np.ndarray | None = None
     image_shape: tuple[int, ...] | None = None
+    part_shape: tuple[int, ...] | None = None
     description: str = ""
     problems: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -85,7 +100,7 @@ def read_run(folder: Path, rows: Any = None, image_shape: tuple[int, ...] | None
     run = Run(folder)
     run.config = _json(run, CONFIG, "config", f"{CONFIG} is missing, so parameters, data and times are not known.")
     run.evaluation = _json(
-        run, EVALUATION, "evaluation", f"Not evaluated yet. To do it: latentia evaluate {folder}"
+        run, EVALUATION, "evaluation", f"Not evaluated yet. To do it: latentia evaluate {shlex.quote(str(folder))}"
     )
     _read_history(run)
     _read_model(run)
@@ -133,14 +148,36 @@ def _read_model(run: Run) -> None:
     path = run.folder / MODEL
     if not path.is_file():
         run.problems["model"] = f"{MODEL} is missing: training has not finished, or was stopped."
+        _read_checkpoint(run)
         return
     try:
         run.estimator = load(path)
     except Exception as error:  # a report of a broken run is still a report
         run.problems["model"] = f"{MODEL} cannot be read: {error}"
+        _read_checkpoint(run)
         return
     run.config.setdefault("family", run.estimator.family)
     run.config.setdefault("params", run.estimator.get_params(deep=False))
+
+
+def _read_checkpoint(run: Run) -> None:
+    """The model as the last checkpoint has it, for a run that left no model."""
+    try:
+        arrays, description = read_arrays(run.folder / checkpoint.FILE)
+        entry, blueprint = registry.family(str(run.config["family"])), run.config["blueprint"]
+        estimator = entry.estimator()(**{name: _tuples(value) for name, value in run.params.items()})
+        shape = eqx.filter_eval_shape(lambda: estimator.build(blueprint))
+        own = {name.removeprefix(_MODEL): array for name, array in arrays.items() if name.startswith(_MODEL)}
+        run.estimator = estimator.adopt(from_arrays(shape, own, source=checkpoint.FILE), blueprint)
+    except Exception:  # there is none, or it is of no use: what was said about the model stands
+        return
+    step = (description.get("progress") or {}).get("step", "?")
+    run.problems["model"] += f" What is shown is the checkpoint after step {step}; --resume would go on from there."
+
+
+def _tuples(value: Any) -> Any:
+    """Sequences as tuples, as they were given: JSON only has lists."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _read_progress(run: Run) -> None:
@@ -166,8 +203,9 @@ def _read_rows(run: Run, rows: Any, image_shape: tuple[int, ...] | None) -> None
         except Exception as error:
             run.problems["data"] = f"The data could not be loaded again: {error}"
         else:
-            run.rows, run.rows_are = _held_out(data)
+            run.rows, run.rows_are, run.labels = _held_out(data)
             run.training = _some(data.X)
+            _read_names(run, data)
             run.description = run.description or data.description
             shape = shape or data.image_shape
     else:
@@ -181,14 +219,26 @@ def _check_columns(run: Run) -> None:
     if run.rows is not None and wanted is not None and (run.rows.ndim != 2 or run.rows.shape[1] != wanted):
         run.problems["data"] = f"The data have shape {run.rows.shape}, but the model takes {wanted} features."
         run.rows = None
+    if run.training is not None and wanted is not None and run.training.shape[1] != wanted:
+        run.training = run.training_names = run.names = run.named_rows = None
     if run.image_shape is not None and wanted is not None and int(np.prod(run.image_shape)) != wanted:
-        run.image_shape = None
+        run.image_shape, run.part_shape = None, run.image_shape
 
 
-def _held_out(data: datasets.Dataset) -> tuple[np.ndarray, str]:
+def _read_names(run: Run, data: datasets.Dataset) -> None:
+    """Labels that are words, nearly all of them different, name the rows."""
+    if data.y is None or np.asarray(data.y).dtype.kind not in "UO" or not len(data.y):
+        return
+    if len(set(map(str, data.y))) > 0.9 * len(data.y):
+        run.names, run.named_rows = np.asarray(data.y)[:MOST_NAMED], np.asarray(data.X[:MOST_NAMED])
+        run.training_names = _some(np.asarray(data.y))
+
+
+def _held_out(data: datasets.Dataset) -> tuple[np.ndarray, str, np.ndarray | None]:
+    """(rows, what they are, their labels)."""
     if data.X_test is not None:
-        return _some(data.X_test), "held-out rows"
-    return _some(data.X), "training rows"
+        return _some(data.X_test), "held-out rows", None if data.y_test is None else _some(np.asarray(data.y_test))
+    return _some(data.X), "training rows", None if data.y is None else _some(np.asarray(data.y))
 
 
 def _some(rows: np.ndarray) -> np.ndarray:

@@ -1,4 +1,8 @@
-"""The pictures of one run. Each section works from capabilities and arrays, never from a family's name."""
+"""The pictures of one run. Each section works from capabilities and arrays, never from a family's name.
+
+A section holds pictures that need no script and, where there is more to see, data for a *widget*: the page's script
+then hides the still pictures and puts something to play with in their place.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +15,25 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from latentia.core import space
 from latentia.core.errors import CapabilityError
-from latentia.core.model import Decodes, Encodes, ExactSampler
-from latentia.core.space import Space
-from latentia.report import plots, theme
+from latentia.core.model import ProxSplit
+from latentia.report import curves, moving, plane, plots, theme
+from latentia.report.explorer import Explorer, explore
+from latentia.report.latents import (
+    Missing,
+    as_columns,
+    common_domain,
+    data_spaces,
+    groups,
+    latent_pictures,
+    linear_reconstructions,
+    picks_one,
+)
 from latentia.report.runs import Run
 
-MOST_FILTERS, N_SAMPLES, N_SWEEPS, N_PAIRS = 100, 64, 1000, 12
-_TINY = 1e-7
-
-
-class Missing(Exception):
-    """Why a section cannot be made, in one line."""
+MOST_FILTERS, N_PAIRS = 100, 12
+#: With fewer latents a histogram of their use says less than the explorer.
+FEWEST_USES = 12
 
 
 @dataclasses.dataclass
@@ -37,49 +47,71 @@ class Picture:
 
 @dataclasses.dataclass
 class Section:
-    """A part of the page: text and pictures, or the reason why there are none."""
+    """A part of the page: text and pictures, or the reason why there are none.
+
+    ``still`` pictures are for readers without a script; ``widget`` and ``data`` are what replaces them.
+    """
 
     key: str
     title: str
     text: list[str] = dataclasses.field(default_factory=list)
     pictures: list[Picture] = dataclasses.field(default_factory=list)
+    still: list[Picture] = dataclasses.field(default_factory=list)
+    widget: str = ""
+    data: Any = None
     note: str = ""
-    half: bool = False
 
 
 class Gallery:
-    """The sections of one run; ``prefix`` keeps the ids of its drawings apart from other runs'."""
+    """The sections of one run.
 
-    def __init__(self, run: Run, prefix: str):
-        self.run, self.prefix = run, prefix
+    Args:
+        run: what its folder holds.
+        prefix: keeps the ids of its drawings apart from other runs'.
+        share: of the page's room, 1 for a run that has it for itself.
+    """
+
+    def __init__(self, run: Run, prefix: str, share: float = 1.0):
+        self.run, self.prefix, self.share = run, prefix, share
         self.codes: np.ndarray | None = None
+        self.explorer: Explorer | None = None
+        self.error: float | None = None
+        self.r_hat: float = float("nan")
         self._count = 0
 
     def sections(self) -> list[Section]:
         """All sections, in the order of the page."""
-        made: tuple[tuple[str, str, Callable[[Section], None]], ...] = (
+        made: list[tuple[str, str, Callable[[Section], None]]] = [
             ("likelihood", "Likelihood", self._likelihood),
             ("training", "Training", self._training),
-            ("activations", "Activations", self._activations),
             ("filters", "Filters", self._filters),
+            ("activations", "Activations", self._activations),
             ("samples", "Samples", self._samples),
             ("reconstructions", "Reconstructions", self._reconstructions),
-        )
+        ]
+        if curves.sampler_metrics(self.run.history):
+            made.insert(2, ("sampler", "Sampler", self._sampler))
         sections = [self._made(*each) for each in made]
-        return sections + ([self._made("pictures", "Pictures", self._pictures)] if self._left() else [])
+        for key, title, make, applies in (
+            ("map", "Map of the codes", self._map, plane.has_map(self.run, self.codes)),
+            ("traversals", "Traversals", self._traversals, moving.has_traversals(self.run)),
+            ("pictures", "Pictures", self._pictures, bool(self._left())),
+        ):
+            sections += [self._made(key, title, make)] if applies else []
+        return sections
 
     def _left(self) -> list[Path]:
         """Pictures that the run itself left in its folder."""
         return sorted(self.run.folder.glob("*.png"))
 
     def _made(self, key: str, title: str, make: Callable[[Section], None]) -> Section:
-        section = Section(key, title, half=key in ("filters", "samples") and self.run.image_shape is not None)
+        section = Section(key, title)
         try:
             make(section)
         except (Missing, CapabilityError) as why:
-            section.pictures, section.note = [], str(why)
+            return Section(key, section.title, note=str(why))
         except Exception as error:  # one broken section must not cost the others
-            section.pictures, section.note = [], f"Could not be made: {type(error).__name__}: {error}"
+            return Section(key, section.title, note=f"Could not be made: {type(error).__name__}: {error}")
         return section
 
     # -- helpers -------------------------------------------------------------------------------------------
@@ -88,8 +120,8 @@ class Gallery:
         self._count += 1
         return Picture(Markup(theme.svg(figure, alt, f"{self.prefix}-{self._count}")), caption, wide)
 
-    def _png(self, figure: Any, alt: str, caption: str = "") -> Picture:
-        return Picture(Markup(theme.png(figure, alt)), caption, wide=True)
+    def _png(self, figure: Any, alt: str, caption: str = "", wide: bool = True) -> Picture:
+        return Picture(Markup(theme.png(figure, alt)), caption, wide)
 
     def _estimator(self) -> Any:
         if self.run.estimator is None:
@@ -101,6 +133,18 @@ class Gallery:
             raise Missing(self.run.problems.get("data", "There are no data."))
         return self.run.rows
 
+    def _looked_at(self) -> tuple[np.ndarray, str]:
+        """The rows that are encoded, training rows where there are any, and what they are."""
+        if self.run.training is not None:
+            return self.run.training, "training rows"
+        return self._rows(), self.run.rows_are
+
+    def _encoded(self) -> np.ndarray:
+        """The codes of those rows, found once."""
+        if self.codes is None:
+            self.codes = np.asarray(self._estimator().transform(self._looked_at()[0]))
+        return self.codes
+
     def _features(self) -> list[str]:
         return [str(name) for name in getattr(self.run.estimator, "feature_names_in_", [])]
 
@@ -109,6 +153,11 @@ class Gallery:
     def _likelihood(self, section: Section) -> None:
         result = self.run.likelihood
         if result is None:
+            said = _evaluated(self.run.evaluation, {}) if self.run.evaluation else ""
+            if said.strip(". "):
+                section.title = "Evaluation"
+                section.text.append(f"{said} It has no log-likelihood: its normaliser is not known.")
+                return
             raise Missing(self.run.problems.get("evaluation", "evaluation.json holds no log_likelihood."))
         lower, _, upper = plots.interval_ends(result)
         if lower == upper:
@@ -132,77 +181,105 @@ class Gallery:
         names = plots.metric_names(self.run.history)
         if not names:
             raise Missing(self.run.problems.get("metrics", "The metrics hold no numbers."))
+        planned, epochs = self.run.params.get("n_epochs"), self.run.history[-1].get("epoch")
+        early = isinstance(planned, int) and isinstance(epochs, int | float) and epochs < planned - 1
+        if early and "model" not in self.run.problems:
+            section.text.append(f"Learning ended by itself after {epochs:.3g} of at most {planned:,} epochs.")
+        apart = set(curves.sampler_metrics(self.run.history))
+        self._curves(section, [name for name in names if name not in apart] or names)
+
+    def _sampler(self, section: Section) -> None:
+        names = curves.sampler_metrics(self.run.history)
+        section.text.append("How the chains that learning drew from moved.")
+        self._curves(section, names)
+
+    def _curves(self, section: Section, names: list[str]) -> None:
         for name in names:
             last = next((row[name] for row in reversed(self.run.history) if row.get(name) is not None), None)
             alt = f"{plots.readable(name)} during training, {last:.4g} at the end"
-            section.pictures.append(self._svg(plots.curves(self.run.history, [name]), alt))
-
-    def _activations(self, section: Section) -> None:
-        estimator, rows = self._estimator(), self._rows()
-        self.codes = codes = estimator.transform(rows)
-        use = codes.mean(axis=0)
-        section.text.append(f"Posterior means of the latents for {len(rows):,} {self.run.rows_are}.")
-        figure = plots.histogram(codes, title="All activations")
-        section.pictures.append(self._svg(figure, "Histogram of all activations"))
-        figure = plots.histogram(
-            use, title="Use of each latent", label="mean activation", count="share of the latents"
-        )
-        section.pictures.append(self._svg(figure, "Histogram of the mean activation of each latent"))
+            section.still.append(self._svg(plots.curves(self.run.history, [name]), alt))
+        section.widget, section.data = "curves", curves.charts({"": self.run.history}, names)
 
     def _filters(self, section: Section) -> None:
         estimator = self._estimator()
         picks = picks_one(estimator.model_.z_space)
-        filters, meaning = latent_pictures(estimator)
-        strength = np.linalg.norm(filters, axis=1)
-        by_use = picks and self.codes is not None
-        order = np.argsort(
-            -(self.codes.mean(axis=0) if by_use and self.codes is not None else strength), kind="stable"
+        section.title = "Means" if picks else "Atoms" if isinstance(estimator.model_, ProxSplit) else "Filters"
+        try:
+            rows, rows_are = self._looked_at()
+        except Missing:
+            self._bare_filters(section)
+            return
+        self.explorer = found = explore(self.run, rows, self._encoded(), rows_are, self.share)
+        section.text.append(f"{found.meaning} Sorted by use. {found.note}".strip())
+        section.still.append(self._filter_picture(found.rows, found.shape, found.signed, section.title))
+        section.widget, section.data = "explorer", found.data
+
+    def _bare_filters(self, section: Section) -> None:
+        """Without data nothing is known about use: pictures alone, the strongest first."""
+        filters, meaning = latent_pictures(self._estimator())
+        order = np.argsort(-np.linalg.norm(filters, axis=1), kind="stable")
+        many = f" The {MOST_FILTERS} strongest of {len(filters):,} are shown." * (len(filters) > MOST_FILTERS)
+        section.text.append(f"{meaning} Sorted by strength.{many}")
+        signed = not picks_one(self._estimator().model_.z_space)
+        section.pictures.append(
+            self._filter_picture(filters[order][:MOST_FILTERS], self.run.image_shape, signed, section.title)
         )
-        shown = filters[order][:MOST_FILTERS]
-        section.title = "Means" if picks else "Filters"
-        many = f" The {MOST_FILTERS} {'most used' if by_use else 'strongest'} of {len(filters):,} are shown." * (
-            len(filters) > MOST_FILTERS
-        )
-        section.text.append(f"{meaning} Sorted by {'use' if by_use else 'strength'}.{many}")
-        alt = f"{len(shown)} {section.title.lower()} of the model"
-        if self.run.image_shape is not None:
-            grid = plots.image_grid(shown, self.run.image_shape, n=MOST_FILTERS, signed=not picks)
-            section.pictures.append(self._png(grid, alt))
-        else:
-            figure = plots.matrix(shown, columns=self._features(), signed=not picks, y="latent, by rank")
-            section.pictures.append(self._svg(figure, alt, wide=True))
+
+    def _filter_picture(self, rows: np.ndarray, shape: Any, signed: bool, what: str) -> Picture:
+        alt = f"{len(rows[:MOST_FILTERS])} {what.lower()} of the model"
+        if shape is not None:
+            return self._png(plots.image_grid(rows, shape, n=MOST_FILTERS, signed=signed), alt)
+        figure = plots.matrix(rows, columns=self._features(), signed=signed, y="latent, by rank")
+        return self._svg(figure, alt, wide=True)
+
+    def _activations(self, section: Section) -> None:
+        codes = self._encoded()
+        rows, rows_are = self._looked_at()
+        section.text.append(f"What the latents do on {len(rows):,} {rows_are}.")
+        figure = plots.histogram(codes, title="All activations")
+        section.pictures.append(self._svg(figure, "Histogram of all activations"))
+        uses, counts = [], []
+        for group in groups(self._estimator(), codes.shape[1]):
+            activations, _ = group.responses(codes)
+            uses.append(group.use(activations))
+            on = group.active(activations)
+            counts.append(None if on is None else on.sum(axis=1))
+        label, count = "mean size of activation", "share of latents"
+        if len(use := np.concatenate(uses)) >= FEWEST_USES:
+            figure = plots.histogram(use, title="Use of each latent", label=label, count=count)
+            section.pictures.append(self._svg(figure, "Histogram of how much each latent is used"))
+        known = [count for count in counts if count is not None]
+        if known and not picks_one(self._estimator().model_.z_space):
+            at_once = np.sum(known, axis=0)
+            section.text.append(f"On average {at_once.mean():.1f} of {codes.shape[1]:,} latents are on at once.")
+            figure = plots.histogram(
+                at_once, title="Latents on at once", label="latents", count="share of examples", whole=True
+            )
+            section.pictures.append(self._svg(figure, "Histogram of the number of latents that are on at once"))
 
     def _samples(self, section: Section) -> None:
         estimator = self._estimator()
-        model = estimator.model_
-        smooth = isinstance(model, Decodes) and not picks_one(model.z_space)
-        samples = estimator.sample(N_SAMPLES, n_steps=N_SWEEPS, mean=smooth, random_state=0)
-        samples = as_columns(estimator, samples)
-        how = (
-            "Independent draws"
-            if isinstance(model, ExactSampler)
-            else f"Draws after {N_SWEEPS:,} Gibbs sweeps, each from its own start"
-        )
-        shown = (
-            "; each shows the mean of the visibles given the drawn latents, which is smoother." if smooth else "."
-        )
-        section.text.append(how + shown)
-        alt = f"{N_SAMPLES} samples from the model"
+        drawn = moving.samples(self.run, self.share)
+        self.r_hat = drawn.r_hat
+        section.text += drawn.text
+        alt = f"{len(drawn.last)} samples from the model"
         if self.run.image_shape is not None:
-            section.pictures.append(self._png(plots.image_grid(samples, self.run.image_shape), alt))
-        elif samples.shape[1] == 2:
-            drawn = estimator.sample(500, n_steps=N_SWEEPS, random_state=0)
-            groups = {"samples": drawn} if self.run.rows is None else {"data": self.run.rows, "samples": drawn}
+            section.still.append(self._png(plots.image_grid(drawn.last, self.run.image_shape), alt))
+            section.widget, section.data = "frames", drawn.widget(self.run.image_shape)
+        elif drawn.last.shape[1] == 2:
+            points = estimator.sample(500, n_steps=moving.MOST_SWEEPS, random_state=0)
+            groups = {"samples": points} if self.run.rows is None else {"data": self.run.rows, "samples": points}
             section.text = ["Draws from the model, in the plane of the two features."]
             section.pictures.append(self._svg(plots.scatter(groups, columns=self._features()), alt, wide=True))
         else:
-            figure = plots.matrix(samples, columns=self._features(), y="sample")
+            figure = plots.matrix(drawn.last, columns=self._features(), y="sample")
             section.pictures.append(self._svg(figure, alt, wide=True))
 
     def _reconstructions(self, section: Section) -> None:
         estimator, rows = self._estimator(), self._rows()
         again = as_columns(estimator, estimator.reconstruct(rows))
-        error, spread = float(np.mean((rows - again) ** 2)), float(np.mean((rows - rows.mean(axis=0)) ** 2))
+        self.error = error = float(np.mean((rows - again) ** 2))
+        spread = float(np.mean((rows - rows.mean(axis=0)) ** 2))
         share = f", {100 * error / spread:.0f} % of the data's variance" if spread > 0 else ""
         section.text.append(
             f"Encoded and decoded again: mean squared error {error:.3g}{share} ({self.run.rows_are})."
@@ -211,19 +288,29 @@ class Gallery:
         if linear is not None:
             error = float(np.mean((rows - linear) ** 2))
             section.text.append(f"By as many principal components of the training rows: {error:.3g}.")
+        some = np.linspace(0, len(rows) - 1, min(N_PAIRS, len(rows))).astype(int)
+        lines = [("Originals", rows), ("Reconstructions", again), ("As many principal components", linear)]
+        shown = [(name, values[some]) for name, values in lines if values is not None]
         if self.run.image_shape is None:
             return
-        some = np.linspace(0, len(rows) - 1, min(N_PAIRS, len(rows))).astype(int)
-        others = [] if linear is None else [linear[some]]
-        figure = plots.reconstructions(rows[some], again[some], self.run.image_shape, *others, n=N_PAIRS)
-        last = " Last: by as many principal components." if others else ""
-        section.pictures.append(
-            self._png(
-                figure,
-                f"{len(some)} examples and their reconstructions",
-                f"Above: originals. Below: reconstructions.{last}",
-            )
+        for (name, _), figure in zip(shown, plots.strips([v for _, v in shown], self.run.image_shape), strict=True):
+            section.pictures.append(self._png(figure, f"{len(some)} examples: {name.lower()}", name))
+
+    def _map(self, section: Section) -> None:
+        found = plane.latent_map(self.run, self._encoded())
+        section.text += found.text
+        section.pictures.append(self._svg(found.scatter, "The codes of examples in the plane", found.caption))
+        if found.decoded is not None:
+            alt, caption = "Decoded pictures over the plane", "What the decoder makes of the same plane."
+            section.pictures.append(self._png(found.decoded, alt, caption, wide=False))
+
+    def _traversals(self, section: Section) -> None:
+        rows, labels = moving.traversals(self.run, self._encoded())
+        section.text.append(
+            f"The {len(labels)} most used latents, each moved from one end to the other while the others stay."
         )
+        for name, figure in zip(labels, plots.strips(rows, self.run.image_shape or (), 420), strict=True):
+            section.pictures.append(self._png(figure, f"{name} from one end to the other", name))
 
     def _pictures(self, section: Section) -> None:
         for path in self._left():
@@ -231,23 +318,6 @@ class Gallery:
             name = plots.readable(path.stem)
             html = Markup('<img src="data:image/png;base64,{}" alt="{}">').format(data, name)
             section.pictures.append(Picture(html, name, wide=True))
-
-
-def linear_reconstructions(estimator: Any, training: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
-    """The rows by as many principal components of training rows as a real-valued code has numbers.
-
-    None where codes are not real, are as wide as the data, or where there are too few rows to learn from.
-    """
-    model = estimator.model_
-    codes = space.leaves(model.code_space if isinstance(model, Encodes) else model.z_space)
-    if training is None or training.ndim != 2 or not all(leaf.domain == "real" for leaf in codes):
-        return None
-    n = space.width(codes)
-    if not 0 < n < training.shape[1] or 2 * n > len(training):
-        return None
-    mean = training.mean(axis=0)
-    axes = np.linalg.svd(training - mean, full_matrices=False)[2][:n]
-    return mean + (rows - mean) @ axes.T @ axes
 
 
 def _evaluated(evaluation: dict[str, Any], result: dict[str, Any]) -> str:
@@ -276,62 +346,17 @@ def between(lower: float, upper: float) -> str:
     return f"between {number(lower, decimals)} and {number(upper, decimals)}"
 
 
-def picks_one(z_space: Any) -> bool:
-    """Whether the latents name one of several states, as in a mixture."""
-    return isinstance(z_space, Space) and z_space.domain == "categorical" and z_space.shape[0] == 1
-
-
-def latent_pictures(estimator: Any) -> tuple[np.ndarray, str]:
-    """(one row per latent, what the rows mean).
-
-    What switching a latent on does to the visibles: the change of their mean, or of their log-odds where they
-    are binary, which is not squeezed where they are nearly always on or off. A latent that names a state has
-    a mean of its own instead.
-    """
-    model = estimator.model_
-    if not isinstance(model, Decodes):
-        raise Missing("The model cannot map latents to visibles (it lacks Decodes), so it has no filters to show.")
-    on, off = estimator.latent_switches()
-    means = as_columns(estimator, estimator.inverse_transform(on))
-    if picks_one(model.z_space):
-        return means, "The mean of the visibles for each component."
-    nothing = as_columns(estimator, estimator.inverse_transform(off))
-    domain = common_domain(estimator)
-    if domain not in ("binary", "spin"):
-        return (
-            means - nothing,
-            "How switching a latent on changes the mean of the visibles: red raises it, blue lowers it.",
-        )
-    change = _log_odds(means, domain) - _log_odds(nothing, domain)
-    return (
-        change,
-        "How switching a latent on changes the log-odds of each visible: red raises them, blue lowers them.",
-    )
-
-
-def _log_odds(means: np.ndarray, domain: str) -> np.ndarray:
-    p = np.clip(means if domain == "binary" else (1 + means) / 2, 1e-30, 1 - _TINY)
-    return np.log(p) - np.log1p(-p)
-
-
-def data_spaces(estimator: Any) -> list[Space]:
-    """The spaces of the data's columns: without labels."""
-    return space.seen(estimator.model_.x_space, estimator.n_features_in_)
-
-
-def common_domain(estimator: Any) -> str:
-    """The domain of the data's columns; "mixed" if they have several."""
-    domains = {leaf.domain for leaf in data_spaces(estimator)}
-    return domains.pop() if len(domains) == 1 else "mixed"
-
-
-def as_columns(estimator: Any, rows: np.ndarray) -> np.ndarray:
-    """Flat means as one column per feature: a categorical site becomes its expected state."""
-    rows, spaces = np.asarray(rows, np.float64), data_spaces(estimator)
-    if rows.shape[1] != space.width(spaces):
-        return rows
-    parts = [
-        part @ np.arange(leaf.shape[1]) if leaf.domain == "categorical" else part.reshape(len(rows), -1)
-        for leaf, part in zip(spaces, space.unflatten(spaces, rows), strict=True)
-    ]
-    return np.concatenate(parts, axis=1)
+__all__ = [
+    "Gallery",
+    "Missing",
+    "Picture",
+    "Section",
+    "as_columns",
+    "between",
+    "common_domain",
+    "data_spaces",
+    "latent_pictures",
+    "linear_reconstructions",
+    "number",
+    "picks_one",
+]

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 #: Text and lines, light theme. The series colours are Okabe and Ito's, distinct for colour-blind readers.
 INK, MUTED, RULE, PAPER = "#1c2430", "#5d6875", "#dde2e8", "#fffffe"
 BLUE, ORANGE, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
+SKY, AMBER = "#4aa3d8", "#b57d00"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE)
+#: For more classes than series; their order keeps neighbours apart.
+CLASSES = (BLUE, ORANGE, GREEN, PURPLE, AMBER, SKY, INK)
 
 #: Figures are measured in points, 72 to the inch.
 CSS_DPI = 72
@@ -33,6 +36,8 @@ _VARIABLES = {
     ORANGE: "var(--orange)",
     GREEN: "var(--green)",
     PURPLE: "var(--purple)",
+    SKY: "var(--sky)",
+    AMBER: "var(--amber)",
 }
 
 
