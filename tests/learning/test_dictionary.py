@@ -404,8 +404,8 @@ class RunningMean(AbstractLearner):
         return model
 
 
-def _run(learner, X, n_steps=12):
-    settings = loop.Settings(n_steps, 40, seed=3, chunk=5)
+def _run(learner, X, n_steps=12, chunk=5):
+    settings = loop.Settings(n_steps, 40, seed=3, chunk=chunk)
     weights = np.linspace(0.5, 1.5, len(X)).astype(np.float32)
     return loop.fit(
         _model(np.eye(8)),
@@ -419,7 +419,7 @@ def _run(learner, X, n_steps=12):
 
 
 def test_the_host_goes_through_the_steps_of_the_compiled_loop(X):
-    host, compiled = (_run(RunningMean(on_host), X) for on_host in (True, False))
+    host, compiled = (_run(RunningMean(on_host), X, 3 * loop.SHORT_CHUNK, loop.SHORT_CHUNK) for on_host in (True, False))
     np.testing.assert_allclose(host.model.atoms, compiled.model.atoms, atol=1e-6)
     assert [row["step"] for row in host.history] == [row["step"] for row in compiled.history]
     np.testing.assert_allclose([r["size"] for r in host.history], [r["size"] for r in compiled.history], atol=1e-6)

@@ -69,7 +69,8 @@ def _chunk(inputs: Inputs, carry: Carry) -> tuple[Carry, dict]:
 
     def group(arrays: Any, each: Any) -> tuple[Any, Any]:
         light, last = jax.tree.map(lambda a: a[:-1], each), jax.tree.map(lambda a: a[-1], each)
-        arrays, _ = jax.lax.scan(functools.partial(step, since=0), arrays, light, unroll=unroll)
+        if period > 1:  # a loop without turns would be traced and compiled all the same
+            arrays, _ = jax.lax.scan(functools.partial(step, since=0), arrays, light, unroll=unroll)
         return step(arrays, last, since=period)
 
     keys = jax.random.split(inputs.key, (steps.shape[0], 2))

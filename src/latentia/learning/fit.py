@@ -41,6 +41,8 @@ from latentia.ops.arrays import largest
 MAX_ROLLBACKS = 3
 #: Parameters this many times larger than at the start (or than 1) have exploded.
 EXPLOSION = 1e3
+#: Steps of a chunk below which all of them are full ones.
+SHORT_CHUNK = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +172,9 @@ class _Run:
         )
         n_chunks = math.ceil(settings.n_steps / min(settings.chunk, self.batches.largest_chunk()))
         chunk = math.ceil(settings.n_steps / n_chunks)
-        n_groups = math.ceil(chunk / learner.period)
+        # Light and full steps are two programs to compile; a short chunk has full ones only.
+        period = 1 if chunk < SHORT_CHUNK and not learner.host_side else learner.period
+        n_groups = math.ceil(chunk / period)
         self.period = math.ceil(chunk / n_groups)
         self.chunk = chunk if learner.host_side else self.period * n_groups  # a compiled loop has whole groups
         self.n_steps = self.chunk * n_chunks
