@@ -409,4 +409,4 @@ def test_the_command_line_and_the_report(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "principal components of the training rows" in page
-    assert "Above: originals" in page
+    assert "Originals" in page

@@ -390,7 +390,7 @@ def test_the_exact_bound_of_a_linear_model_with_coins_is_the_formula():
     neutral = lambda m: (m.log_odds, m.visible.log_sigma, m.visible.centre, m.visible.spread)  # noqa: E731
     model = eqx.tree_at(neutral, model, (jnp.zeros(2), jnp.zeros(()), jnp.zeros(3), jnp.ones(3)))
     x = np.array([0.3, -1.0, 0.8])
-    w, b = (np.asarray(getattr(model.decoder.layers[0], n)) for n in ("weights", "bias"))
+    w, b = (np.asarray(getattr(model.decoder.layers[0], n)) for n in ("weights", "biases"))
     mu = np.asarray(model.recognise(jnp.asarray(x)).mean())
     entropy = -np.sum(mu * np.log(mu) + (1 - mu) * np.log1p(-mu))
     formula = 0.5 * np.sum((x - b - w @ mu) ** 2) + 0.5 * np.sum(mu * (1 - mu) * np.sum(w**2, axis=0))
@@ -417,7 +417,7 @@ def test_with_the_true_posterior_every_weight_is_the_likelihood():
     model = linear("gaussian", "full")
     visible, layer = model.visible, model.decoder.layers[0]
     w = np.asarray(visible.spread)[:, None] * np.asarray(layer.weights)
-    mean = np.asarray(visible.centre + visible.spread * layer.bias)
+    mean = np.asarray(visible.centre + visible.spread * layer.biases)
     variance = float(np.exp(2 * visible.log_sigma))
     x = np.array([0.3, -1.0, 0.8])
     truth = multivariate_normal(mean, w @ w.T + variance * np.eye(3)).logpdf(x)

@@ -64,8 +64,8 @@ class Autoencoder(ReconstructionEstimator):
     Args:
         hidden: numbers of units from the data to the code, which is the last: (200, 10) has 200 units between the
             data and a code of 10. With ``convolutional`` all but the last are numbers of channels.
-        activation: of the layers between: "relu", "elu", "silu", "softplus", "tanh", "sigmoid", "linear", or a
-            function of arrays.
+        activation: of the layers between: "relu", "leaky_relu", "elu", "silu", "gelu", "softplus", "tanh",
+            "sigmoid", "linear", or a function of arrays.
         code_activation: of the code, likewise.
         tied: whether the decoder has the encoder's weights, transposed, instead of its own.
         loss: "squared" (½‖x − x̂‖²), "cross_entropy", or "auto": cross-entropy if all data lie in [0, 1].

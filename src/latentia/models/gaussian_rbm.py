@@ -61,8 +61,8 @@ class GaussianRBM(RBM):
         (2, 5)
 
     References:
-        Cho, Ilin and Raiko (2011), *Improved learning of Gaussian-Bernoulli restricted Boltzmann machines*; Melchior,
-        Wang and Wiskott (2017), *Gaussian-binary restricted Boltzmann machines for modeling natural image
+        Cho, Ilin and Raiko (2011), *Improved learning of Gaussian-Bernoulli restricted Boltzmann machines*;
+        Melchior, Wang and Wiskott (2017), *Gaussian-binary restricted Boltzmann machines for modeling natural image
         statistics*.
     """
 

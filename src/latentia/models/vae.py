@@ -36,16 +36,14 @@ from latentia.learning.optimizer import Schedule
 from latentia.models import vae_model
 from latentia.models.vae_model import AbstractVAE, Latents
 from latentia.models.vae_parts import (
-    ACTIVATIONS,
     AbstractVisible,
-    Activation,
     Bits,
     Reals,
     Sites,
     Variance,
-    Wrapped,
 )
 from latentia.ops import random
+from latentia.ops.networks import Activation, Held
 
 Visible = Literal["auto", "bernoulli", "gaussian", "categorical"]
 
@@ -82,7 +80,7 @@ class VAE(DirectedEstimator):
         n_states: states of categorical visibles; None counts those of the data.
         binarize: grey values in [0, 1] as probabilities of Bernoulli visibles: "sample" throws them anew at every
             step, "threshold" cuts at ½.
-        activation: "tanh", "relu", "leaky_relu", "sigmoid", "softplus", "silu", "gelu", "elu".
+        activation: "tanh", "relu", "leaky_relu", "sigmoid", "softplus", "silu", "gelu", "elu", "linear".
         decoder_hidden: hidden sizes of the decoder, read downwards; () is a linear one.
         encoder: an Equinox module from x (flat) to the numbers of q(z | x): means, then logarithms of standard
             deviations (then the Cholesky factor's entries below the diagonal), or log-odds. No file can hold it.
@@ -146,7 +144,7 @@ class VAE(DirectedEstimator):
         "sigma": checks.number(0, open_low=True),
         "n_states": checks.integer(2, optional=True),
         "binarize": checks.one_of("sample", "threshold", None),
-        "activation": checks.one_of(*ACTIVATIONS),
+        "activation": checks.one_of(*get_args(Activation)),
     }
 
     n_components: int
@@ -232,7 +230,7 @@ class VAE(DirectedEstimator):
         down = (
             tuple(h[::-1] for h in hidden) if self.decoder_hidden is None else self._each_level(self.decoder_hidden)
         )
-        given = {n: Wrapped.make(m) for n in ("encoder", "decoder") if (m := getattr(self, n)) is not None}
+        given = {n: Held.make(m, (-1,)) for n in ("encoder", "decoder") if (m := getattr(self, n)) is not None}
         return vae_model.build(
             self._visible(blueprint),
             sizes=self._levels,

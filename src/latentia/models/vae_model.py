@@ -34,8 +34,9 @@ from latentia.core.space import Space
 from latentia.inference import posteriors
 from latentia.inference.amortised import DiagonalGaussian
 from latentia.inference.posteriors import AbstractLayered, BottomUp, Coins, TopDown, n_numbers, numbers_to
-from latentia.models.vae_parts import AbstractVisible, Affine, Perceptron, Reader, Reals, Rung, Vector
+from latentia.models.vae_parts import AbstractVisible, Reader, Reals, Rung, Vector
 from latentia.ops.arrays import keep
+from latentia.ops.networks import MLP
 
 Latents = Literal["gaussian", "bernoulli"]
 
@@ -194,8 +195,8 @@ class AbstractVAE(Amortised, Conditionals, Constrained, Decodes, ExactSampler, I
         del key
         visible, numbers = self.visible.fitted(x)
         model = eqx.tree_at(lambda m: m.visible, self, visible, is_leaf=_is_visible)
-        if isinstance(model.decoder, Perceptron):
-            model = eqx.tree_at(lambda m: m.decoder.layers[-1].bias, model, numbers)
+        if isinstance(model.decoder, MLP):
+            model = eqx.tree_at(lambda m: m.decoder.layers[-1].biases, model, numbers)
         if isinstance(model.encoder, Reader):
             rows = x.reshape(x.shape[0], -1)
             spread = visible.spread if isinstance(visible, Reals) else jnp.ones_like(model.encoder.spread)
@@ -260,12 +261,13 @@ def build(
     keys = iter(jax.random.split(key, 4 * len(sizes)))
     kind = "full" if posterior == "full" else latents
 
-    def network(inside: int, middle: Sequence[int], outside: int, gain: float) -> Perceptron:
-        return Perceptron.make((inside, *middle, outside), activation, key=next(keys), gain=gain)
+    def network(inside: int, middle: Sequence[int], outside: int, gain: float) -> MLP:
+        return MLP.make((inside, *middle, outside), key=next(keys), activation=activation, gain=gain)
 
     def rung(inside: int, level: int) -> Rung:
-        body = Perceptron.make((inside, *hidden[level]), activation, key=next(keys), open=True)
-        return Rung(body, Affine.make(hidden[level][-1], 2 * sizes[level], key=next(keys), gain=0.1))
+        sides = (inside, *hidden[level])
+        body = MLP.make(sides, key=next(keys), activation=activation, last=activation, gain=1.0)
+        return Rung(body, network(sides[-1], (), 2 * sizes[level], 0.1))
 
     if ladder:
         lowest, upper = rung(n, 0), tuple(rung(hidden[i - 1][-1], i) for i in levels[1:])

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
 import equinox as eqx
@@ -19,75 +18,24 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.model import Scalar
-from latentia.core.parameters import bias, buffer, weight
+from latentia.core.parameters import bias, buffer
 from latentia.core.space import Space
 from latentia.ops.gaussian import LOG_2PI
 from latentia.ops.logistic import softplus
+from latentia.ops.networks import MLP
 
 Vector = Float[Array, " n"]
-Activation = Literal["tanh", "relu", "leaky_relu", "sigmoid", "softplus", "silu", "gelu", "elu"]
 Variance = Literal["fixed", "learned", "per_pixel", "predicted"]
 
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "tanh": jnp.tanh,
-    "relu": jax.nn.relu,
-    "leaky_relu": jax.nn.leaky_relu,
-    "sigmoid": jax.nn.sigmoid,
-    "softplus": softplus,
-    "silu": jax.nn.silu,
-    "gelu": jax.nn.gelu,
-    "elu": jax.nn.elu,
-}
 #: σ is at least this part of the data's scale: a pixel that never changes would want none.
 SMALLEST = 1e-3
-
-
-class Affine(eqx.Module):
-    """x ↦ Wx + b."""
-
-    weights: Float[Array, "out in"] = weight()
-    bias: Vector = bias()
-
-    @classmethod
-    def make(cls, n_in: int, n_out: int, *, key: PRNGKeyArray, gain: float = 1.0) -> Self:
-        """Random weights under which unit variances stay about one."""
-        spread = gain * (2.0 / (n_in + n_out)) ** 0.5
-        return cls(spread * jax.random.normal(key, (n_out, n_in)), jnp.zeros(n_out))
-
-    def __call__(self, x: Vector) -> Vector:
-        """Wx + b."""
-        return self.weights @ x + self.bias
-
-
-class Perceptron(eqx.Module):
-    """Affine layers with an activation between them; after the last one too if it is ``open``."""
-
-    layers: tuple[Affine, ...]
-    activation: str = eqx.field(static=True)
-    open: bool = eqx.field(static=True, default=False)
-
-    @classmethod
-    def make(
-        cls, sizes: Sequence[int], activation: str, *, key: PRNGKeyArray, gain: float = 1.0, open: bool = False
-    ) -> Self:
-        """Layers between the given sizes; ``gain`` scales the last one's weights."""
-        keys = jax.random.split(key, len(sizes) - 1)
-        gains = [1.0] * (len(sizes) - 2) + [gain]
-        pairs = zip(sizes[:-1], sizes[1:], keys, gains, strict=True)
-        return cls(tuple(Affine.make(a, b, key=k, gain=g) for a, b, k, g in pairs), activation, open)
-
-    def __call__(self, x: Vector) -> Vector:
-        """The last layer's values."""
-        for i, layer in enumerate(self.layers):
-            x = layer(ACTIVATIONS[self.activation](x) if i else x)
-        return ACTIVATIONS[self.activation](x) if self.open else x
 
 
 class Rung(eqx.Module):
     """One step of a ladder: features of what is below, and the numbers that they say about a layer of latents."""
 
-    body: Perceptron
-    head: Affine
+    body: MLP
+    head: MLP
 
     def __call__(self, x: Vector) -> tuple[Vector, Vector]:
         """(features, numbers)."""
@@ -105,22 +53,6 @@ class Reader(eqx.Module):
     def __call__(self, x: Any) -> Any:
         """The network at (x − centre)/spread."""
         return self.network((x.reshape(-1) - self.centre) / self.spread)
-
-
-class Wrapped(eqx.Module):
-    """Any Equinox module: its arrays are learned, the rest stays."""
-
-    arrays: Any
-    rest: Any = eqx.field(static=True)
-
-    @classmethod
-    def make(cls, module: Any) -> Self:
-        """The module's arrays apart from what else it holds."""
-        return cls(*eqx.partition(module, eqx.is_array))
-
-    def __call__(self, x: Any) -> Any:
-        """The module at x, flattened both ways."""
-        return eqx.combine(self.arrays, self.rest)(x.reshape(-1)).reshape(-1)
 
 
 # -- visibles ------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from latentia.core.parameters import bias, weight
 from latentia.ops.logistic import softplus
 from latentia.ops.thresholds import soft
 
-Activation = Literal["linear", "sigmoid", "tanh", "relu", "elu", "silu", "softplus"]
+Activation = Literal["linear", "sigmoid", "tanh", "relu", "leaky_relu", "elu", "silu", "gelu", "softplus"]
 #: A name (one of ``Activation``), or any function of arrays; a function must be hashable, as all plain ones are.
 AnyActivation = str | Callable[[Array], Array]
 
@@ -35,8 +35,10 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "sigmoid": jax.nn.sigmoid,
     "tanh": jnp.tanh,
     "relu": jax.nn.relu,
+    "leaky_relu": jax.nn.leaky_relu,
     "elu": jax.nn.elu,
     "silu": jax.nn.silu,
+    "gelu": jax.nn.gelu,
     "softplus": softplus,
 }
 
@@ -48,7 +50,7 @@ POTENTIALS: dict[str, Callable[[Array], Array]] = {
     "relu": lambda u: 0.5 * jax.nn.relu(u) ** 2,
 }
 
-_GAINS = {"relu": 2.0, "elu": 2.0, "silu": 2.0}
+_GAINS: dict[str, float] = dict.fromkeys(("relu", "leaky_relu", "elu", "silu", "gelu"), 2.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,9 +115,17 @@ class Dense(eqx.Module):
     activation: AnyActivation = eqx.field(static=True, default="linear")
 
     @classmethod
-    def make(cls, n_in: int, n_out: int, *, key: PRNGKeyArray, activation: AnyActivation = "linear") -> Self:
-        """Random weights, no biases."""
-        scale = math.sqrt(_gain(activation) / n_in)
+    def make(
+        cls,
+        n_in: int,
+        n_out: int,
+        *,
+        key: PRNGKeyArray,
+        activation: AnyActivation = "linear",
+        scale: float | None = None,
+    ) -> Self:
+        """Random weights, no biases; unless ``scale`` is given, variances stay about one on the way forward."""
+        scale = math.sqrt(_gain(activation) / n_in) if scale is None else scale
         return cls(scale * jax.random.normal(key, (n_out, n_in)), jnp.zeros(n_out), activation)
 
     def field(self, x: Float[Array, " n_in"]) -> Float[Array, " n_out"]:
@@ -150,13 +160,21 @@ class MLP(eqx.Module):
         key: PRNGKeyArray,
         activation: AnyActivation = "relu",
         last: AnyActivation = "linear",
+        gain: float | None = None,
     ) -> Self:
-        """Layers between neighbouring sizes; the last one's activation is ``last``."""
+        """Layers between neighbouring sizes; the last one's activation is ``last``.
+
+        With a ``gain``, weights have variance 2/(n_in + n_out), a compromise between the ways forward and back
+        (Glorot and Bengio, 2010), and those of the last layer are ``gain`` times as large.
+        """
         pairs = list(itertools.pairwise(sizes))
         keys = jax.random.split(key, len(pairs))
         named = [activation] * (len(pairs) - 1) + [last]
-        made = zip(pairs, keys, named, strict=True)
-        return cls(tuple(Dense.make(n, m, key=k, activation=a) for (n, m), k, a in made))
+        scales: Sequence[float | None] = [None] * len(pairs)
+        if gain is not None:
+            scales = [math.sqrt(2 / (n + m)) for n, m in pairs[:-1]] + [gain * math.sqrt(2 / sum(pairs[-1]))]
+        made = zip(pairs, keys, named, scales, strict=True)
+        return cls(tuple(Dense.make(n, m, key=k, activation=a, scale=s) for (n, m), k, a, s in made))
 
     def __call__(self, x: Float[Array, " n_in"]) -> Float[Array, " n_out"]:
         """The last layer's values."""
