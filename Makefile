@@ -33,7 +33,7 @@ docs: $(VENV)/.installed-docs  ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:  ## Remove the environment and everything generated, except runs/
-	rm -rf $(VENV) build dist site docs/families .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site docs/families docs/gallery .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

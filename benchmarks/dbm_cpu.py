@@ -74,7 +74,8 @@ def main() -> None:
         "compiling, s": compiling,
     }
     shape = "-".join(map(str, (args.visible, *args.hidden)))
-    report(f"DBM {shape}, batch {args.batch}, {args.rounds} rounds, {args.sweeps} sweeps", figures)
+    title = f"DBM {shape}, batch {args.batch}, {args.rounds} rounds, {args.sweeps} sweeps"
+    report(title, figures, {"its products one by one": alone / ours})
 
 
 if __name__ == "__main__":

@@ -209,7 +209,8 @@ def main() -> None:
         figures[f"speed to equal objective, {name}, least"] = float(min(known))
         figures[f"speed to equal objective, {name}, median"] = float(np.median(known))
     shape = f"{args.size}x{args.size}, K={args.components}, alpha={args.alpha}"
-    report(f"Online dictionary learning, {shape}, {args.threads} threads", figures)
+    peers = {name: figures[f"speed to equal objective, {name}, median"] for name in found if name != "ours"}
+    report(f"Online dictionary learning, {shape}, {args.threads} threads", figures, peers)
 
 
 if __name__ == "__main__":

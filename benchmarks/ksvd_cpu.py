@@ -113,7 +113,9 @@ def main() -> None:
         begin = time.perf_counter()
         ours(args.iterations)
         figures[f"ours: time of {args.iterations} rounds, s"] = time.perf_counter() - begin
-    report(f"K-SVD, {args.signals} patches, {args.atoms} atoms, {args.dtype}, {args.threads} threads", figures)
+    ratios = {name: figures[f"times as fast as {name}"] for name in rivals}
+    title = f"K-SVD, {args.signals} patches, {args.atoms} atoms, {args.dtype}, {args.threads} threads"
+    report(title, figures, ratios)
 
 
 if __name__ == "__main__":

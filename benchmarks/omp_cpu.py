@@ -66,7 +66,9 @@ def main() -> None:
             "omp, largest difference from scikit-learn": float(difference),
         }
     shape = f"{len(X)} patches {args.size}×{args.size}, {args.atoms} atoms, {args.nonzero} taken"
-    report(f"Pursuits, {shape}, {args.threads} threads", figures)
+    named = {"SPAMS / omp": "SPAMS", "scikit-learn / omp": "scikit-learn"}
+    peers = {name: figures[key] for key, name in named.items() if key in figures}
+    report(f"Pursuits, {shape}, {args.threads} threads", figures, peers)
 
 
 if __name__ == "__main__":

@@ -93,7 +93,8 @@ def main() -> None:
         "PCD-5: part of the GEMM rate, step's shapes": needed_5 / step_5 / own,
         "PCD-5: ratio to scikit-learn's k sweeps (5 x PCD-1)": 5 * peer / step_5,
     }
-    report(f"PCD-1, {args.visible}x{args.hidden}, batch {args.batch}, {args.threads} threads", figures)
+    title = f"PCD-1, {args.visible}x{args.hidden}, batch {args.batch}, {args.threads} threads"
+    report(title, figures, {"scikit-learn BernoulliRBM": peer / step})
 
 
 if __name__ == "__main__":

@@ -97,14 +97,17 @@ def main() -> None:
     sizes = (args.visible, args.hidden, args.batch, args.k)
     step, compiling = ours(*sizes)
     figures: dict[str, object] = {"ours, µs a step": 1e6 * step, "compiling, s": compiling}
+    peers: dict[str, float] = {}
     if not args.ours_only:
         torch_step, rbms_step = eager_torch(*sizes), package_rbms(*sizes)
         figures |= {"eager PyTorch, µs a step": 1e6 * torch_step, "ratio to eager PyTorch": torch_step / step}
+        peers["eager PyTorch"] = torch_step / step
         if isinstance(rbms_step, float):
             figures |= {"rbms, µs a step": 1e6 * rbms_step, "ratio to rbms": rbms_step / step}
+            peers["rbms"] = rbms_step / step
         else:
             figures["rbms"] = rbms_step
-    report(f"PCD-{args.k}, {args.visible}x{args.hidden}, batch {args.batch}, GPU", figures)
+    report(f"PCD-{args.k}, {args.visible}x{args.hidden}, batch {args.batch}, GPU", figures, peers)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,10 @@ def main() -> None:
             "objective / that of scikit-learn − 1": float(ours.objective(few, D, alpha).mean() / theirs.mean() - 1),
         }
     shape = f"{len(X)} patches {args.size}×{args.size}, {args.atoms} atoms, α={alpha}"
-    report(f"ℓ1 codes, {shape}, {args.threads} threads", figures)
+    named = {f"{kind}: SPAMS / ours": f"SPAMS, {kind}" for kind in ("float64", "float32")}
+    named["scikit-learn / ours"] = "scikit-learn"
+    peers = {name: figures[key] for key, name in named.items() if key in figures}
+    report(f"ℓ1 codes, {shape}, {args.threads} threads", figures, peers)
 
 
 if __name__ == "__main__":

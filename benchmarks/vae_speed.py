@@ -102,9 +102,10 @@ def main() -> None:
         "latentia: compiling, once, seconds": compiling,
         "eager PyTorch: seconds per epoch": "not installed" if theirs is None else theirs,
     }
+    peers = {} if theirs is None else {"eager PyTorch": theirs / seconds}
     if theirs is not None:
         figures["ratio (PyTorch / latentia)"] = theirs / seconds
-    report("VAE 784-200-200-50, batch 100, one epoch", figures)
+    report("VAE 784-200-200-50, batch 100, one epoch", figures, peers)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,10 @@ def page(entry: Family) -> str:
             "",
             formula,
             "",
+            "## Example",
+            "",
+            *_example(entry, estimator, model),
+            "",
             "## Parameters",
             "",
             *_parameters(estimator),
@@ -71,6 +76,7 @@ def page(entry: Family) -> str:
             "",
             *_methods(estimator),
             "",
+            *_references(estimator),
         ]
     )
 
@@ -86,13 +92,22 @@ def matrix() -> str:
         "what it has. This table follows from the two, for the families' default kinds of units. The tests train "
         "every pair that fits and see the exact likelihood rise, and see every other pair refused.",
         "",
-        "| objective | what it is | " + " | ".join(f"[{e.name}]({e.name}.md)" for e in FAMILIES) + " |",
-        "|---|---|" + ":-:|" * len(FAMILIES),
+        '<div class="upright" markdown="1">',
+        "",
+        "| objective | " + " | ".join(f"[{e.name}]({e.name}.md)" for e in FAMILIES) + " |",
+        "|---|" + ":-:|" * len(FAMILIES),
     ]
-    for name, make in OBJECTIVES.items():
+    for name in OBJECTIVES:
         marks = " | ".join("·" if reasons[e.name, name] else "✓" for e in FAMILIES)
-        lines.append(f"| `{name}` | {_cell(_first_line(make))} | {marks} |")
-    lines += ["", "## Why not", ""]
+        lines.append(f"| `{name}` | {marks} |")
+    lines += ["", "</div>", "", "## What they are", "", "| objective | |", "|---|---|"]
+    lines += [f"| `{name}` | {_cell(_first_line(make))} |" for name, make in OBJECTIVES.items()]
+    lines += [
+        "",
+        "[Choose an objective](../how-to/choose-an-objective.md) helps to choose among those that fit.",
+        "",
+    ]
+    lines += ["## Why not", ""]
     for entry in FAMILIES:
         lines += [f"**{entry.class_name}**", ""]
         why: dict[str, list[str]] = {}
@@ -119,6 +134,66 @@ def overview() -> str:
         ]
         lines.append("")
     return "\n".join(lines)
+
+
+def _example(entry: Family, estimator: type, model: Any) -> list[str]:
+    """Code that fits a model to real data and draws it, made from the signature; execute.py runs it."""
+    parameters = inspect.signature(estimator).parameters
+    arguments = ", ".join(f"{name}={_literal(value)}" for name, value in _settings(entry, parameters).items())
+    if entry.tiny_data == "binary":
+        rows = 'load("digits").X' if "binarize" in parameters else '(load("digits").X > 0.5).astype(float)'
+    else:
+        rows = 'load("patches", patch_size=8, n=3000, images="china,flower").X'
+    drawn = isinstance(model, capabilities.ExactSampler | capabilities.Conditionals | capabilities.Starts)
+    second = (
+        "plot.samples(model, 36, n_steps=200, ax=axes[1])"
+        if drawn
+        else ("plot.reconstructions(model, X, n=6, ax=axes[1])")
+    )
+    return [
+        "```python",
+        "import matplotlib.pyplot as plt",
+        f"from latentia import {entry.class_name}, plot",
+        "from latentia.datasets import load",
+        "",
+        f"X = {rows}",
+        f"model = {entry.class_name}({arguments}).fit(X)",
+        "figure, axes = plt.subplots(1, 2, figsize=(8, 4.2))",
+        "plot.filters(model, n=36, ax=axes[0])",
+        second,
+        "```",
+        "",
+        f"![What a small {entry.class_name} learned](../gallery/family-{entry.name}.png)",
+    ]
+
+
+def _settings(entry: Family, parameters: Any) -> dict[str, Any]:
+    """The tiny configuration, grown to a size at which there is something to see."""
+    sizes: dict[str, Any] = {"n_components": 36, "n_filters": 9, "filter_shape": 3, "joint": 32}
+    chosen: dict[str, Any] = {}
+    for name, value in entry.tiny.items():
+        if name == "hidden":
+            chosen[name] = (64, 36)[: len(value)]
+        elif name in sizes or isinstance(value, str):
+            chosen[name] = sizes.get(name, value)
+    if entry.tiny_data == "binary":
+        chosen["binarize"] = "sample"
+    chosen.pop("latents", None)  # binary ones are for enumerating; the default shows more
+    wanted = {"pretraining_epochs": 20, "n_epochs": 40, "random_state": 0}
+    if "optimizer" in parameters and parameters["optimizer"].default == "sgd":
+        wanted["learning_rate"] = 0.5
+    return {name: value for name, value in (chosen | wanted).items() if name in parameters}
+
+
+def _literal(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _references(estimator: type) -> list[str]:
+    """The section of the estimator's docstring, if it has one."""
+    _, found, text = (inspect.getdoc(estimator) or "").partition("References:\n")
+    lines = [line.strip() for line in text.split("\n\n")[0].splitlines()]
+    return ["## References", "", to_markdown(" ".join(lines)), ""] if found else []
 
 
 def _parameters(estimator: type) -> list[str]:
@@ -175,7 +250,7 @@ def _command(entry: Family, estimator: type) -> list[str]:
 
 def _methods(estimator: type) -> list[str]:
     """Public methods and properties that are ours, the family's own first."""
-    rows = ["| | |", "|---|---|"]
+    rows = ["| method | what it does |", "|---|---|"]
     seen: set[str] = set()
     for owner in estimator.__mro__:
         for name, member in vars(owner).items() if owner.__module__.startswith("latentia.") else ():

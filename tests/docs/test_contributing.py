@@ -23,22 +23,24 @@ from .pages import ROOT, code_blocks
 BLOCKS = code_blocks(ROOT / "CONTRIBUTING.md", "python")
 
 
-@pytest.fixture
-def family(tmp_path, monkeypatch):
-    """Write the file, add the line, and undo both."""
+@pytest.fixture(scope="module")
+def family(tmp_path_factory):
+    """Write the file, add the line, and undo both when the tests are done."""
     module, line = (block.code for block in BLOCKS)
-    (tmp_path / "bernoulli_mixture.py").write_text(module)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path_factory.mktemp("family")
+    (folder / "bernoulli_mixture.py").write_text(module)
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     entry = eval(
         line.replace("latentia.models.bernoulli_mixture", "bernoulli_mixture"), {"Family": registry.Family}
     )
     monkeypatch.setattr(registry, "FAMILIES", (*registry.FAMILIES, entry))
     yield entry
+    monkeypatch.undo()
     sys.modules.pop("bernoulli_mixture", None)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def fitted(family):
     bars = load("bars", size=3, n=600, n_test=200)
     estimator = latentia.BernoulliMixture(n_components=6, n_epochs=60, random_state=0)
@@ -111,8 +113,10 @@ def test_it_is_saved_and_loaded(fitted, tmp_path):
     np.testing.assert_array_equal(again.reconstruct(bars.X_test), mixture.reconstruct(bars.X_test))
 
 
-def test_it_is_on_the_command_line(family, tmp_path):
+def test_it_is_on_the_command_line(family, tmp_path, monkeypatch):
     from latentia.cli import cli
+
+    monkeypatch.chdir(tmp_path)
 
     words = ["fit", family.name, "bars", "--n-components", "4", "--n-epochs", "5", "--out", "run", "--json"]
     done = CliRunner().invoke(cli, words)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import shlex
+from pathlib import Path
 
 import click
+import matplotlib
 import pytest
 
 from latentia import learning, likelihood, registry
@@ -15,6 +18,7 @@ from latentia.cli import cli
 from .pages import DOCS, GENERATED, PAGES, ROOT, code_blocks, name
 
 RUN = [page for page in PAGES if page.name != "CONTRIBUTING.md" and code_blocks(page, "python")]
+EXECUTE = runpy.run_path(str(DOCS / "execute.py"), run_name="execute")
 LINK = re.compile(r"(?<!`)\[[^\]\[]*\]\(([^)\s]+)\)")
 SMALL = {"n_temperatures": 100, "n_chains": 16, "n_burn_in": 20, "n_steps": 20}
 
@@ -36,11 +40,18 @@ def quick_likelihoods(monkeypatch):
 
 @pytest.mark.parametrize("page", RUN, ids=name)
 def test_code_runs(page, tmp_path, monkeypatch, quick_likelihoods):
+    """In order and in one namespace; every figure that a block leaves open has its link in the page."""
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "page"}
-    for block in code_blocks(page, "python"):
-        source = "\n" * (block.line - 1) + block.code  # so that a traceback shows the page's line
+    for code, line, names in EXECUTE["blocks"](page.read_text(encoding="utf-8")):
+        source = "\n" * (line - 1) + code  # so that a traceback shows the page's line
         exec(compile(source, str(page), "exec"), namespace)
+        figures = len(pyplot.get_fignums())
+        pyplot.close("all")
+        assert figures == len(names), f"line {line} draws {figures} figures, and {len(names)} links follow"
 
 
 def commands(page):
@@ -89,9 +100,14 @@ def test_links_lead_somewhere(page):
     families = {GENERATED / f"{entry.name}.md" for entry in registry.FAMILIES} | {
         GENERATED / f"{n}.md" for n in ("index", "objectives")
     }
-    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    whole = page.read_text(encoding="utf-8")
+    drawn = {picture for *_, names in EXECUTE["blocks"](whole) for picture in names}
+    text = re.sub(r"^```.*?^```", "", whole, flags=re.MULTILINE | re.DOTALL)
     for link in LINK.findall(text):
         if re.match(r"\w+:", link):
+            continue
+        if "gallery/" in link:  # drawn when the documentation is built
+            assert Path(link).stem in drawn, link
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
@@ -123,13 +139,65 @@ def test_family_pages(tmp_path):
         for _, words in commands(tmp_path / "page.md"):
             parse(words)
         assert f"({entry.name}.md)" in script["overview"]()
+        ((code, _, pictures),) = EXECUTE["blocks"](text)  # one example, which draws one picture
+        assert pictures == [f"family-{entry.name}"]
+        assert f"model = {entry.class_name}(" in code
+        calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+        call = next(c for c in calls if isinstance(c.func, ast.Name) and c.func.id == entry.class_name)
+        given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+        entry.estimator()(**given)
+
+
+def test_every_how_to_is_in_the_navigation():
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    wanted = {"choose-a-model", "choose-an-objective", "gpu", "big-data", "your-own-energy", "logging"}
+    assert {path.stem for path in (DOCS / "how-to").glob("*.md")} == wanted
+    section = text[text.index("- How to:") : text.index("- Families:")]
+    assert all(f"how-to/{stem}.md" in section for stem in wanted)
+    assert "tutorials/likelihood.md" in section
+
+
+@pytest.mark.parametrize("stem", ["rbm", "deep", "sparse", "autoencoders", "energies", "natural-patches"])
+def test_a_lecture_has_all_its_parts(stem):
+    text = (DOCS / "tutorials" / f"{stem}.md").read_text(encoding="utf-8")
+    assert "$$" in text
+    assert "gallery/" in text
+    assert "**What to see.**" in text
+    assert text.index("## Exercises") < text.index("## References")
+    exercises = text[text.index("## Exercises") : text.index("## References")]
+    hints = exercises.count('??? tip "Hint"')
+    assert 2 <= hints == len(re.findall(r"^\d\. \*\*", exercises, re.MULTILINE))
+
+
+def test_pictures_have_one_name_each():
+    names = [picture for page in RUN for *_, some in EXECUTE["blocks"](page.read_text()) for picture in some]
+    assert len(names) == len(set(names)) > 15
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_formulas_can_be_set(page):
+    """All of them become MathML, and none falls back to plain text."""
+    converter = pytest.importorskip("latex2mathml.converter")
+    text = re.sub(r"^```.*?^```|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for formula in re.findall(r"\$\$(.+?)\$\$|(?<![\\$\w])\$(\S(?:[^$\n]|\n(?!\n))*?)\$(?![\w$])", text, re.DOTALL):
+        assert "<math" in converter.convert("".join(formula))
+        assert "\\" not in re.sub(r"<annotation.*?</annotation>", "", converter.convert("".join(formula)))
+
+
+def test_public_names_are_in_the_reference():
+    import latentia
+
+    reference = "".join(path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md"))
+    families = {entry.class_name for entry in registry.FAMILIES}  # their pages are generated
+    for public in {*latentia._MODULES, *latentia._FUNCTIONS} - families:
+        assert re.search(rf"latentia\.(\w+\.)*{public}\b", reference), public
 
 
 def test_the_page_of_what_learns_what():
     script = runpy.run_path(str(DOCS / "generate.py"), run_name="generate")
     text = script["matrix"]()
-    lines = [line for line in text.splitlines() if line.startswith("| `")]
-    rows = {line.split("`")[1]: re.split(r"(?<!\\)\|", line)[3:-1] for line in lines}  # "\\|" is no border
+    table = text[: text.index("## What they are")]
+    rows = {line.split("`")[1]: line.split("|")[2:-1] for line in table.splitlines() if line.startswith("| `")}
     assert set(rows) == set(learning.OBJECTIVES)
     column = {entry.name: i for i, entry in enumerate(registry.FAMILIES)}
     marks = {(f, o): rows[o][i].strip() for f, i in column.items() for o in rows}
