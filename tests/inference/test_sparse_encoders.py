@@ -12,8 +12,8 @@ from latentia.core.errors import DataError, ParameterError, UnknownNameError
 from latentia.inference.sparse import proximal
 from latentia.inference.sparse.proximal import solve
 from latentia.inference.sparse.unrolled import LISTA, PSDEncoder, encode_with
-from latentia.learning import encoders
-from latentia.learning.encoders import distance, learn_lista, learn_psd, psd_codes
+from latentia.learning.encoders import distance, learn_lista, learn_psd
+from latentia.learning.prediction import psd_codes
 from latentia.ops.penalties import L1
 
 ALPHA = 0.3
@@ -163,13 +163,6 @@ def test_many_signals_are_encoded_in_blocks(monkeypatch):
     whole = encode_with(encoder, X)
     monkeypatch.setattr(unrolled, "BLOCK", 16)
     np.testing.assert_allclose(encode_with(encoder, X), whole, atol=1e-6)
-
-
-def test_the_order_of_rows_is_permutations_one_after_another():
-    rows = encoders._order(np.random.default_rng(0), 10, 4, 5)
-    assert rows.shape == (4, 5)
-    for start in (0, 2):
-        assert sorted(rows[start : start + 2].ravel()) == list(range(10))
 
 
 def test_mistakes_are_refused():

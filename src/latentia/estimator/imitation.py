@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from latentia.core.errors import CapabilityError, ParameterError
+from latentia.core.errors import CapabilityError, DivergenceError, ParameterError
+from latentia.core.files import write_json
 from latentia.core.model import ProxSplit
-from latentia.estimator import checks
+from latentia.estimator import checks, saving, training
 from latentia.estimator.base import LatentEstimator
+from latentia.estimator.callbacks import told
+from latentia.inference.sparse.unrolled import LISTA, Activation, PSDEncoder, UnrolledLayer, encode_with
+from latentia.learning import checkpoint
 from latentia.learning.batches import read_rows
+from latentia.learning.encoders import Journal, learn_lista, learn_psd
+from latentia.learning.progress import display
 
 Kind = Literal["psd", "lista"]
+
+#: What a run folder calls the description of an encoder's training.
+FILE = "encoder.json"
 
 
 class Imitation(eqx.Module):
@@ -26,8 +39,6 @@ class Imitation(eqx.Module):
     @property
     def blueprint(self) -> dict[str, Any]:
         """What :meth:`build` needs."""
-        from latentia.inference.sparse.unrolled import LISTA
-
         n_atoms, n_features = self.encoder.shape
         own: dict[str, Any] = (
             {"n_layers": len(self.encoder.layers)}
@@ -40,8 +51,6 @@ class Imitation(eqx.Module):
     @classmethod
     def build(cls, blueprint: Mapping[str, Any]) -> Imitation:
         """The structure, with zeros in it."""
-        from latentia.inference.sparse.unrolled import LISTA, PSDEncoder, UnrolledLayer
-
         k, d, positive = blueprint["n_atoms"], blueprint["n_features"], blueprint["nonnegative"]
         each, weights = jnp.zeros(k), jnp.zeros((k, d))
         if "n_layers" not in blueprint:
@@ -53,6 +62,57 @@ class Imitation(eqx.Module):
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """The choices of one training; see :meth:`Imitated.fit_encoder`."""
+
+    kind: Kind
+    n_layers: int
+    n_epochs: int
+    batch_size: int
+    learning_rate: float
+    beta: float
+    activation: Activation
+    update_dictionary: bool
+    n_code_steps: int
+    dictionary_rate: float
+    random_state: int
+    resume: bool
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The numbers and names of the kind, without what has no part in the result."""
+        values = {k: v.item() if isinstance(v, np.generic) else v for k, v in vars(self).items()}
+        others = (*(PSD_ONLY if self.kind == "lista" else LISTA_ONLY), "resume")
+        return {name: value for name, value in values.items() if name not in others}
+
+
+#: What belongs to one kind alone, with its default.
+LISTA_ONLY: dict[str, Any] = {"n_layers": 3}
+PSD_ONLY: dict[str, Any] = {
+    "beta": 1.0,
+    "activation": "soft",
+    "update_dictionary": False,
+    "n_code_steps": 30,
+    "dictionary_rate": 0.1,
+}
+
+RECIPE_CHECKS: dict[str, checks.Check] = {
+    "kind": checks.one_of(*get_args(Kind)),
+    "n_layers": checks.integer(1),
+    "n_epochs": checks.integer(1),
+    "batch_size": checks.integer(1),
+    "learning_rate": checks.number(0, open_low=True),
+    "beta": checks.number(0, open_low=True),
+    "activation": checks.one_of(*get_args(Activation)),
+    "update_dictionary": checks.flag,
+    "n_code_steps": checks.integer(1),
+    "dictionary_rate": checks.number(0, open_low=True),
+    "random_state": checks.integer(0),
+    "resume": checks.flag,
+}
+
+
 class Imitated(LatentEstimator):
     """For estimators with exact ℓ1 codes: encoders that guess these codes in a fixed number of operations."""
 
@@ -61,46 +121,113 @@ class Imitated(LatentEstimator):
 
     psd_: Imitation
     lista_: Imitation
+    #: Metrics of the last encoder's training.
+    encoder_history_: list[dict[str, float]]
     codes: Any
 
-    def fit_encoder(self, kind: Kind, X: Any, *, n_layers: int = 3, random_state: int = 0, **options: Any) -> Self:
+    def fit_encoder(
+        self,
+        kind: Kind,
+        X: Any,
+        *,
+        n_layers: int = 3,
+        n_epochs: int = 30,
+        batch_size: int = 256,
+        learning_rate: float = 1e-3,
+        beta: float = 1.0,
+        activation: Activation = "soft",
+        update_dictionary: bool = False,
+        n_code_steps: int = 30,
+        dictionary_rate: float = 0.1,
+        random_state: int = 0,
+        run_dir: Any = None,
+        resume: bool = False,
+        callbacks: Any = None,
+    ) -> Self:
         """Learn an encoder for the dictionary as it is; ``encode(X, using=kind)`` then takes it.
+
+        ``encoder_history_`` holds the metrics. If training diverges, the last good encoder is kept: of "lista" it
+        has as many layers as there were.
 
         Args:
             kind: "psd" (one layer, learned with codes that are kept near it) or "lista" (unrolled steps, taught by
                 the exact codes).
             X: signals to learn from, ``(n, n_features)``.
-            n_layers: layers of "lista".
+            n_layers: of "lista": layers.
+            n_epochs: passes over the signals; of "lista" for every layer.
+            batch_size: signals per update.
+            learning_rate: step size of Adam at the start; it falls to zero.
+            beta: of "psd": how much codes must agree with the encoder.
+            activation: of "psd": "soft" (a soft threshold) or "tanh" (with a gain).
+            update_dictionary: of "psd": whether the dictionary learns along.
+            n_code_steps: of "psd": proximal steps for the codes of a batch.
+            dictionary_rate: of "psd": the gradient step on a dictionary that learns along.
             random_state: order of the signals.
-            options: further ones of :func:`latentia.learning.encoders.learn_psd` or ``learn_lista``: ``n_epochs``,
-                ``batch_size``, ``learning_rate``; for "psd" also ``update_dictionary``, which lets the dictionary
-                learn along.
+            run_dir: folder for the metrics, checkpoints and the estimator with its encoder; None writes nothing.
+            resume: go on from the folder's checkpoints, with the dictionary that the training began with.
+            callbacks: functions called with a ``latentia.learning.fit.Event`` after every epoch. True ends the
+                stage: of "lista" a layer alone, or with those before it; of "psd" all.
         """
-        from latentia.learning.encoders import learn_lista, learn_psd
+        given = locals()
+        recipe = Recipe(**{field.name: given[field.name] for field in dataclasses.fields(Recipe)})
+        model = self._checked_recipe(recipe)
+        rows = self._validate(X, reset=False)
+        signals = np.asarray(model.signal(read_rows(rows, np.arange(rows.shape[0]))))
+        folder = None if run_dir is None else Path(run_dir)
+        journal = Journal(
+            folder=folder,
+            resume=bool(resume),
+            fingerprint="" if folder is None else _open_folder(self, folder, signals, recipe),
+            callbacks=tuple(callbacks or ()),
+            display=lambda stage: display(self.verbose, f"{type(self).__name__} {kind}: {stage}"),
+        )
+        with told(self, journal.callbacks):
+            try:
+                found = self._learn_encoder(recipe, X, signals, journal)
+            except DivergenceError as error:
+                if error.result is not None:
+                    self._keep_encoder(recipe, error.result.model, journal)
+                raise
+            self._keep_encoder(recipe, found, journal)
+        if folder is not None:
+            saving.save(self, folder / "model.safetensors")
+        return self
 
-        checks.one_of("psd", "lista")("kind", kind)
-        checks.integer(1)("n_layers", n_layers)
+    def _checked_recipe(self, recipe: Recipe) -> Any:
+        """The model, if the recipe fits it."""
+        checks.check_parameters(recipe, RECIPE_CHECKS)
+        others, other = (PSD_ONLY, "psd") if recipe.kind == "lista" else (LISTA_ONLY, "lista")
+        for name, default in others.items():
+            if getattr(recipe, name) != default:
+                raise ParameterError(f"{name} belongs to kind={other!r}; {recipe.kind!r} has no use for it.")
         model = self._needs(ProxSplit, "fit_encoder")
         penalty = model.penalty
         if penalty is None or penalty.name != "l1":
             raise CapabilityError("Encoders imitate the codes of an ℓ1 penalty; this dictionary has another rule.")
-        rows = self._validate(X, reset=False)
-        signals = model.signal(read_rows(rows, np.arange(rows.shape[0])))
-        atoms = np.asarray(model.dictionary)
-        strength = penalty.alpha if penalty.weights is None else penalty.alpha * np.asarray(penalty.weights)
-        shared = {"nonnegative": penalty.nonnegative, "random_state": random_state, **options}
-        if kind == "lista":
-            taught = self.codes(X, output="dense").values
-            self.lista_ = Imitation(learn_lista(signals, taught, atoms, strength, n_layers, **shared))
-            return self
-        if penalty.weights is not None:
+        if recipe.kind == "psd" and penalty.weights is not None:
             raise CapabilityError("PSD knows one strength for all atoms, not weights. Use kind='lista'.")
-        encoder, atoms = learn_psd(signals, atoms, penalty.alpha, **shared)
-        if options.get("update_dictionary"):
-            self._forget_encoders()
-            self.model_ = model.with_dictionary(atoms)
-        self.psd_ = Imitation(encoder)
-        return self
+        return model
+
+    def _learn_encoder(self, recipe: Recipe, X: Any, signals: np.ndarray, journal: Journal) -> Any:
+        """What is learned: of "lista" the encoder, of "psd" a pair of encoder and dictionary."""
+        penalty, atoms = self.model_.penalty, np.asarray(self.model_.dictionary)
+        options = {name: value for name, value in recipe.plain.items() if name != "kind"}
+        options |= {"nonnegative": penalty.nonnegative, "journal": journal}
+        if recipe.kind == "psd":
+            return learn_psd(signals, atoms, penalty.alpha, **options)
+        strength = penalty.alpha if penalty.weights is None else penalty.alpha * np.asarray(penalty.weights)
+        return learn_lista(signals, self.codes(X, output="csr").values, atoms, strength, **options)
+
+    def _keep_encoder(self, recipe: Recipe, found: Any, journal: Journal) -> None:
+        if recipe.kind == "lista":
+            self.lista_ = Imitation(found)
+        else:
+            encoder, atoms = found
+            if recipe.update_dictionary:
+                self._forget_encoders()
+                self.model_ = self.model_.with_dictionary(atoms)
+            self.psd_ = Imitation(encoder)
+        self.encoder_history_ = journal.history
 
     def encode(self, X: Any, *, using: str = "exact") -> np.ndarray:
         """Codes of the rows, ``(n, n_components)``: exact ones, or those that a fitted encoder guesses.
@@ -109,8 +236,6 @@ class Imitated(LatentEstimator):
             X: data, ``(n, n_features)``.
             using: "exact", or "psd" or "lista" after :meth:`fit_encoder`.
         """
-        from latentia.inference.sparse.unrolled import encode_with
-
         checks.one_of("exact", "psd", "lista")("using", using)
         if using == "exact":
             return self.transform(X)
@@ -121,9 +246,8 @@ class Imitated(LatentEstimator):
         return encode_with(found.encoder, self.model_.signal(read_rows(rows, np.arange(rows.shape[0]))))
 
     def _forget_encoders(self) -> None:
-        for name in self.parts:
-            if name in vars(self):
-                delattr(self, name)
+        for name in (*self.parts, "encoder_history_"):
+            vars(self).pop(name, None)
 
     def _keep(self, result: Any) -> None:
         self._forget_encoders()  # those of another dictionary
@@ -133,3 +257,21 @@ class Imitated(LatentEstimator):
         """Become a fitted estimator around a given model."""
         self._forget_encoders()
         return super().adopt(model, blueprint, feature_names)
+
+
+def _open_folder(estimator: Any, folder: Path, signals: np.ndarray, recipe: Recipe) -> str:
+    """Make the run folder (or find it, to resume); what a run must share with the run it resumes."""
+    plan = training.Plan(0, recipe.batch_size, 0, run_dir=folder, resume=recipe.resume)
+    training.open_folder(estimator, plan, signals.shape[0])
+    if not any(folder.rglob(checkpoint.FILE)):  # a run of which there is one keeps its own description
+        write_json(folder / FILE, recipe.plain)
+    params = saving.plain_parameters(estimator)
+    for name in ("run_dir", "resume", "verbose", "n_threads"):
+        params.pop(name, None)
+    model = estimator.model_
+    facts = [recipe.plain, params, list(signals.shape), estimator.blueprint_]
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode())
+    few = read_rows(signals, np.linspace(0, signals.shape[0] - 1, 64).astype(int))
+    for array in (few, model.dictionary):
+        digest.update(np.asarray(array, order="C").tobytes())
+    return digest.hexdigest()

@@ -1,41 +1,181 @@
 """Learning encoders of sparse codes: LISTA from an exact solver's codes, PSD along with the dictionary.
 
 LISTA has a teacher. It learns mean ‖f(x) − z*‖², where z* are the exact codes, layer by layer: a new layer begins
-as a step of ISTA, learns alone, and then with all that came before it.
+as a step of ISTA, learns alone, and then with all that came before it. Each of these is a run of the training loop.
 
-PSD (predictive sparse decomposition) learns from the signals alone. Over codes, encoder and, if asked, dictionary
-it descends
-
-    ½‖x − zD‖² + α‖z‖₁ + ½β‖z − f(x)‖².
-
-For every batch, codes come first: proximal steps from z = f(x), which β keeps near (their Gram matrix is DDᵀ + βI);
-then one gradient step on D, whose atoms are brought back to unit norm, and one on f. In the end f alone encodes.
+PSD (predictive sparse decomposition) learns from the signals alone, and is one run. What both descend is in
+:mod:`latentia.learning.prediction`.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
-from typing import Any, cast
+import numbers
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import scipy.sparse as sp
-from jaxtyping import Array, Float
 
-from latentia.core.errors import DataError, ParameterError
-from latentia.inference.sparse.proximal import lipschitz
+from latentia.core.algorithms import AbstractObjective, require
+from latentia.core.errors import DataError, DivergenceError, ParameterError
 from latentia.inference.sparse.unrolled import LISTA, AbstractEncoder, Activation, PSDEncoder, encode_with
-from latentia.ops.thresholds import soft
+from latentia.learning import fit as loop
+from latentia.learning.batches import read_rows
+from latentia.learning.gradient import GradientLearner
+from latentia.learning.optimizer import Optimizer
+from latentia.learning.prediction import (
+    CodeDistance,
+    Columns,
+    PredictiveDecomposition,
+    PredictiveEncoder,
+    TaughtEncoder,
+)
+from latentia.learning.progress import Display, Silent
+from latentia.ops import random
 
-__all__ = ["encode_with", "learn_lista", "learn_psd"]
+__all__ = ["Journal", "encode_with", "learn_lista", "learn_psd"]
 
 #: Part of a layer's steps in which it learns alone.
 ALONE = 0.25
-#: Steps of one compiled scan.
-CHUNK = 200
+#: Most steps between two looks of the host.
+LONGEST_CHUNK = 500
+#: Rows of signals and codes that are put together at a time.
+BLOCK = 16_384
+#: Signals from which the range of a tanh is taken.
+RANGE_ROWS = 20_000
+
+
+@dataclasses.dataclass
+class Journal:
+    """How a training is kept and shown, and what it has been like.
+
+    Args:
+        folder: for metrics and checkpoints; None writes nothing. The last stage has it for its own, those before
+            it have ``pretraining/stage-1`` and so on in it.
+        resume: go on from the folder's checkpoints.
+        fingerprint: what a checkpoint must have been written with.
+        callbacks: called with a :class:`latentia.learning.fit.Event` after every chunk; True ends the stage.
+        display: what a person sees of a stage, given its name.
+        history: rows of metrics; they are added as stages end, with steps, epochs and seconds that go on.
+    """
+
+    folder: Path | None = None
+    resume: bool = False
+    fingerprint: str = ""
+    callbacks: Sequence[Callable[[loop.Event], Any]] = ()
+    display: Callable[[str], Display] = lambda _: Silent()
+    history: list[dict[str, float]] = dataclasses.field(default_factory=list)
+
+    def add(self, rows: Sequence[dict[str, float]], facts: dict[str, float]) -> None:
+        """Write down a stage: its rows after those of the stages before it, each with the stage's own facts."""
+        before = self.history[-1] if self.history else {}
+        going_on = {name: before.get(name, 0) for name in ("step", "epoch", "seconds")}
+        for row in rows:
+            self.history.append({**facts, **row, **{name: row[name] + past for name, past in going_on.items()}})
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stage:
+    """One run of the loop: its name, its number, its length, and facts for its rows of metrics."""
+
+    name: str
+    number: int
+    n_steps: int
+    is_last: bool = True
+    facts: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Course:
+    """What all stages share."""
+
+    rows: Any
+    batch_size: int
+    seed: int
+    journal: Journal
+
+    def run(
+        self,
+        stage: _Stage,
+        model: Any,
+        objective: AbstractObjective,
+        optimizer: Optimizer,
+        kept: Callable[[Any], Any],
+    ) -> Any:
+        """What is ``kept`` of the model after a stage; also of the last good one, in the error of a divergence."""
+        learner, prepare = GradientLearner(objective, optimizer), Columns(model.x_space)
+        require(learner, model)
+        key = random.key(self.seed + stage.number)
+        try:
+            result = loop.fit(model, self.rows, learner, prepare, self._settings(stage), key=key)
+        except DivergenceError as error:
+            if error.result is not None:
+                self.journal.add(error.result.history, stage.facts)
+                error.result = dataclasses.replace(error.result, model=kept(error.result.model))
+            error.add_note(f"This happened while training the encoder ({stage.name}).")
+            raise
+        self.journal.add(result.history, stage.facts)
+        return kept(result.model)
+
+    def _settings(self, stage: _Stage) -> loop.Settings:
+        journal = self.journal
+        folder = journal.folder
+        if folder is not None and not stage.is_last:
+            folder = folder / "pretraining" / f"stage-{stage.number + 1}"
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        return loop.Settings(
+            n_steps=stage.n_steps,
+            batch_size=self.batch_size,
+            seed=self.seed + stage.number,
+            chunk=min(math.ceil(self.rows.shape[0] / self.batch_size), LONGEST_CHUNK),
+            folder=folder,
+            resume=journal.resume,
+            fingerprint=journal.fingerprint,
+            callbacks=journal.callbacks,
+            display=journal.display(stage.name),
+            stage=stage.name,
+        )
+
+
+class SignalsWithCodes:
+    """Rows ``[signal | exact code]`` as the loop asks for them; sparse codes stay sparse where they are kept.
+
+    Looks like an array of float32: small sets are filled in as a whole, and of large ones only the chunk in use.
+
+    Args:
+        signals: (n, d).
+        codes: (n, K), dense or in compressed sparse rows.
+    """
+
+    def __init__(self, signals: np.ndarray, codes: Any):
+        self.signals, self.codes = signals, codes
+        self.shape = (signals.shape[0], signals.shape[1] + codes.shape[1])
+        self.nbytes = 4 * math.prod(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        out = np.empty((len(rows), self.shape[1]), np.float32)
+        out[:, : self.signals.shape[1]] = read_rows(self.signals, rows)
+        out[:, self.signals.shape[1] :] = read_rows(self.codes, rows)
+        return out
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        del copy
+        out = np.empty(self.shape, np.float32)
+        for first in range(0, len(self), BLOCK):  # or there would be a second copy of all for a moment
+            rows = np.arange(first, min(first + BLOCK, len(self)))
+            out[rows[0] : rows[-1] + 1] = self[rows]
+        return np.asarray(out, dtype)
 
 
 def learn_lista(
@@ -50,6 +190,7 @@ def learn_lista(
     batch_size: int = 256,
     learning_rate: float = 1e-3,
     random_state: int = 0,
+    journal: Journal | None = None,
 ) -> LISTA:
     """LISTA taught by exact codes.
 
@@ -62,69 +203,50 @@ def learn_lista(
         nonnegative: codes are not negative.
         n_epochs: passes over the signals for every layer that is added.
         batch_size: signals per step.
-        learning_rate: of Adam, at the start of every layer's passes; it falls to zero.
+        learning_rate: of Adam, at the start of every stage (a layer alone, or with those before it); it falls to
+            zero.
         random_state: order of the signals.
+        journal: folder, callbacks and progress of the training, and its metrics; by default none of them.
 
     Returns:
-        The encoder; :func:`encode_with` gives the codes of further signals.
+        The encoder; :func:`encode_with` gives the codes of further signals. If training diverges, the ``model`` of
+        the error's ``result`` is the last good one, of as many layers as there were.
     """
-    x, atoms = _checked(X, D)
-    codes = np.asarray(Z.toarray() if sp.issparse(Z) else Z, np.float32)
-    if codes.shape != (len(x), len(atoms)):
-        raise DataError(f"There must be {len(x)} codes of {len(atoms)} atoms, got shape {codes.shape}.")
+    signals, atoms = _checked(X, D)
+    _check_numbers(n_epochs=n_epochs, batch_size=batch_size, learning_rate=learning_rate, random_state=random_state)
+    rows = SignalsWithCodes(signals, _checked_codes(Z, (len(signals), len(atoms))))
     start = LISTA.make(atoms, alpha, n_layers=n_layers, nonnegative=nonnegative)
-    batch_size = min(batch_size, len(x))
-    n_steps = math.ceil(n_epochs * len(x) / batch_size)
-    data = (jnp.asarray(x), jnp.asarray(codes))
-    layers: tuple = ()
-    for depth in range(n_layers):
-        layers = (*layers, start.layers[depth])
-        encoder = LISTA(layers, nonnegative)
-        rng = np.random.default_rng([random_state, depth])
-        alone = round(ALONE * n_steps) if depth else 0
-        for steps, only_last in ((alone, True), (n_steps - alone, False)):
-            encoder = _train(encoder, data, steps, batch_size, learning_rate, only_last, rng)
-        layers = encoder.layers
-    return LISTA(layers, nonnegative)
+    course = _Course(rows, min(batch_size, len(rows)), random_state, journal or Journal())
+    encoder = LISTA((), nonnegative)
+    for stage, n_still in _stages(n_layers, math.ceil(n_epochs * len(rows) / course.batch_size)):
+        depth = int(stage.facts["layer"])
+        layers = encoder.layers if len(encoder.layers) == depth else (*encoder.layers, start.layers[depth - 1])
+        model = TaughtEncoder.of(LISTA(layers, start.nonnegative), n_still)
+        optimizer = Optimizer.make("adam", learning_rate=learning_rate, n_steps=stage.n_steps, schedule="cosine")
+        encoder = course.run(stage, model, CodeDistance(), optimizer, lambda model: model.encoder)
+    return encoder
 
 
-def _train(
-    encoder: LISTA, data: tuple, n_steps: int, batch_size: int, rate: float, only_last: bool, rng: Any
-) -> LISTA:
-    """The encoder after so many steps of Adam on ‖f(x) − z*‖²."""
-    if not n_steps:
-        return encoder
-    chosen = jax.tree.map(lambda _: not only_last, encoder)
-    if only_last:
-        chosen = eqx.tree_at(lambda e: e.layers[-1], chosen, jax.tree.map(lambda _: True, encoder.layers[-1]))
-    params, rest = eqx.partition(encoder, chosen)
-    state = optax.scale_by_adam().init(params)
-    for done in range(0, n_steps, CHUNK):
-        steps = np.arange(done, min(done + CHUNK, n_steps))
-        rates = jnp.asarray(rate * 0.5 * (1 + np.cos(np.pi * steps / n_steps)), jnp.float32)
-        rows = jnp.asarray(_order(rng, data[0].shape[0], len(steps), batch_size))
-        params, state = _lista_steps(params, rest, state, data, rows, rates)
-    return eqx.combine(params, rest)
-
-
-@eqx.filter_jit
-def _lista_steps(params: Any, rest: Any, state: Any, data: tuple, rows: Array, rates: Array) -> tuple[Any, Any]:
-    def loss(params: Any, x: Array, z: Array) -> Array:
-        return jnp.mean(jnp.sum((jax.vmap(eqx.combine(params, rest))(x) - z) ** 2, axis=-1))
-
-    def step(carry: tuple, each: tuple) -> tuple[tuple, None]:
-        params, state = carry
-        rows, rate = each
-        grads = jax.grad(loss)(params, data[0][rows], data[1][rows])
-        return _adam(params, grads, state, rate), None
-
-    return jax.lax.scan(step, (params, state), (rows, rates))[0]
-
-
-def _adam(params: Any, grads: Any, state: Any, rate: Array) -> tuple[Any, Any]:
-    with jax.numpy_dtype_promotion("standard"):  # Optax mixes integer counts and rates
-        moves, state = optax.scale_by_adam().update(grads, state)
-    return jax.tree.map(lambda p, m: p - rate * m, params, moves), state
+def _stages(n_layers: int, n_steps: int) -> list[tuple[_Stage, int]]:
+    """The stages of a LISTA, each with the number of layers that stand still in it."""
+    alone = round(ALONE * n_steps)
+    lengths = [(1, 0, n_steps)]
+    for depth in range(2, n_layers + 1):
+        lengths += [(depth, depth - 1, alone)] if alone else []
+        lengths += [(depth, 0, n_steps - alone)]
+    return [
+        (
+            _Stage(
+                f"layer {depth} alone" if n_still else f"layer {depth}",
+                number,
+                steps,
+                is_last=number == len(lengths) - 1,
+                facts={"layer": depth},
+            ),
+            n_still,
+        )
+        for number, (depth, n_still, steps) in enumerate(lengths)
+    ]
 
 
 def learn_psd(
@@ -142,6 +264,7 @@ def learn_psd(
     learning_rate: float = 1e-3,
     dictionary_rate: float = 0.1,
     random_state: int = 0,
+    journal: Journal | None = None,
 ) -> tuple[PSDEncoder, np.ndarray]:
     """Predictive sparse decomposition: an encoder (and a dictionary) learned from the signals.
 
@@ -159,88 +282,61 @@ def learn_psd(
         learning_rate: of Adam for the encoder; it falls to zero.
         dictionary_rate: of the gradient step on the dictionary.
         random_state: order of the signals.
+        journal: folder, callbacks and progress of the training, and its metrics; by default none of them.
 
     Returns:
-        The encoder, and the dictionary (as it was, unless it learns too).
+        The encoder, and the dictionary (as it was, unless it learns too). If training diverges, the ``model`` of
+        the error's ``result`` is the last good pair.
     """
-    if not beta > 0:
+    _check_numbers(
+        n_epochs=n_epochs,
+        batch_size=batch_size,
+        n_code_steps=n_code_steps,
+        learning_rate=learning_rate,
+        dictionary_rate=dictionary_rate,
+        random_state=random_state,
+    )
+    if not 0 < beta < math.inf:
         raise ParameterError(f"beta must be above 0, got {beta!r}: without it nothing ties codes to the encoder.")
-    x, atoms = _checked(X, D)
-    batch_size = min(batch_size, len(x))
-    # tanh is flat beyond its range: begin with one that holds the codes that one threshold gives.
-    gain = 2 * float(np.std(x @ atoms.T)) if activation == "tanh" else 1.0
+    signals, atoms = _checked(X, D)
+    gain = _range(signals, atoms) if activation == "tanh" else 1.0
     encoder = PSDEncoder.make(atoms, alpha, activation=activation, nonnegative=nonnegative, gain=gain)
-    n_steps = math.ceil(n_epochs * len(x) / batch_size)
-    rng = np.random.default_rng(random_state)
-    state: Any = optax.scale_by_adam().init(cast(Any, encoder))
-    dictionary, data = jnp.asarray(atoms), jnp.asarray(x)
-    numbers = jnp.asarray([alpha, beta, dictionary_rate if update_dictionary else 0.0], jnp.float32)
-    for done in range(0, n_steps, CHUNK):
-        steps = np.arange(done, min(done + CHUNK, n_steps))
-        rates = jnp.asarray(learning_rate * 0.5 * (1 + np.cos(np.pi * steps / n_steps)), jnp.float32)
-        rows = jnp.asarray(_order(rng, len(x), len(steps), batch_size))
-        bound = jnp.asarray(lipschitz(np.asarray(dictionary)) * (1.2 if update_dictionary else 1.0), jnp.float32)
-        encoder, dictionary, state = _psd_steps(
-            encoder, dictionary, state, data, rows, rates, numbers, bound, n_code_steps
-        )
-    return encoder, np.asarray(dictionary) if update_dictionary else np.asarray(D)
+    model = PredictiveEncoder.make(encoder, atoms, alpha=alpha, beta=beta, learn=bool(update_dictionary))
+    course = _Course(signals, min(batch_size, len(signals)), random_state, journal or Journal())
+    n_steps = math.ceil(n_epochs * len(signals) / course.batch_size)
+    # A direction that is an Optax transformation brings its own rates; of the named one this is the rate.
+    direction = _two_rates(learning_rate, dictionary_rate, n_steps) if update_dictionary else "adam"
+    optimizer = Optimizer.make(direction, learning_rate=learning_rate, n_steps=n_steps, schedule="cosine")
+    objective = PredictiveDecomposition(int(n_code_steps))
+
+    def kept(model: PredictiveEncoder) -> tuple[PSDEncoder, np.ndarray]:
+        return model.encoder, np.asarray(model.dictionary if update_dictionary else D)
+
+    return course.run(_Stage("psd", 0, n_steps), model, objective, optimizer, kept)
 
 
-def psd_codes(
-    encoder: PSDEncoder, D: Float[Array, "k d"], x: Float[Array, "n d"], alpha: Any, beta: Any, L: Any, n_steps: int
-) -> Float[Array, "n k"]:
-    """argmin_z ½‖x − zD‖² + α‖z‖₁ + ½β‖z − f(x)‖² by FISTA from z = f(x); L bounds the eigenvalues of DDᵀ."""
-    guess = jax.vmap(encoder)(x)
-    step = 1 / (L + beta)
-    # With strong convexity β the best momentum is constant.
-    root = jnp.sqrt(beta * step)
-    momentum = (1 - root) / (1 + root)
+@functools.lru_cache(maxsize=16)  # the same numbers, the same object, the same compiled steps
+def _two_rates(rate: float, dictionary_rate: float, n_steps: int) -> optax.GradientTransformation:
+    """Adam with a falling rate for the encoder, plain gradient steps for the dictionary."""
 
-    def advance(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
-        z, y = carry
-        u = y + step * ((x - y @ D) @ D.T + beta * (guess - y))
-        new = jnp.maximum(u - step * alpha, 0.0) if encoder.nonnegative else soft(u, step * alpha)
-        return (new, new + momentum * (new - z)), None
+    def is_dictionary(model: Any) -> Any:
+        return eqx.tree_at(lambda m: m.learned, jax.tree.map(lambda _: False, model), True)
 
-    return jax.lax.scan(advance, (guess, guess), None, length=n_steps)[0][0]
+    def is_encoder(model: Any) -> Any:
+        return jax.tree.map(lambda is_atoms: not is_atoms, is_dictionary(model))
 
-
-@eqx.filter_jit
-def _psd_steps(
-    encoder: PSDEncoder,
-    D: Array,
-    state: Any,
-    data: Array,
-    rows: Array,
-    rates: Array,
-    numbers: Array,
-    bound: Array,
-    n_code_steps: int,
-) -> tuple[PSDEncoder, Array, Any]:
-    alpha, beta, dictionary_rate = numbers
-
-    def loss(encoder: PSDEncoder, x: Array, z: Array) -> Array:
-        return 0.5 * jnp.mean(jnp.sum((jax.vmap(encoder)(x) - z) ** 2, axis=-1))
-
-    def step(carry: tuple, each: tuple) -> tuple[tuple, None]:
-        encoder, D, state = carry
-        rows, rate = each
-        x = data[rows]
-        z = psd_codes(encoder, D, x, alpha, beta, bound, n_code_steps)
-        moved = D + dictionary_rate * z.T @ (x - z @ D) / x.shape[0]
-        norms = jnp.linalg.norm(moved, axis=1, keepdims=True)
-        D = jnp.where(dictionary_rate > 0, moved / jnp.maximum(norms, 1e-12), D)
-        encoder, state = _adam(encoder, jax.grad(loss)(encoder, x, z), state, rate)
-        return (encoder, D, state), None
-
-    return jax.lax.scan(step, (encoder, D, state), (rows, rates))[0]
+    adam = optax.chain(
+        optax.scale_by_adam(), optax.scale_by_learning_rate(optax.cosine_decay_schedule(rate, n_steps))
+    )
+    return optax.chain(
+        optax.masked(adam, is_encoder), optax.masked(optax.scale_by_learning_rate(dictionary_rate), is_dictionary)
+    )
 
 
-def _order(rng: Any, n: int, n_steps: int, batch_size: int) -> np.ndarray:
-    """Row numbers of so many batches: permutations, one after another."""
-    times = math.ceil(n_steps * batch_size / n)
-    stream = np.concatenate([rng.permutation(n) for _ in range(times)])
-    return stream[: n_steps * batch_size].reshape(n_steps, batch_size).astype(np.int32)
+def _range(signals: np.ndarray, atoms: np.ndarray) -> float:
+    """Where a tanh begins, which is flat beyond its range: it should hold the codes that one threshold gives."""
+    some = signals[:: math.ceil(len(signals) / RANGE_ROWS)]
+    return 2 * float(np.std(some @ atoms.T))
 
 
 def _checked(X: Any, D: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -251,6 +347,29 @@ def _checked(X: Any, D: Any) -> tuple[np.ndarray, np.ndarray]:
     if not (np.isfinite(x).all() and np.isfinite(atoms).all()):
         raise DataError("Signals and dictionary must be finite; replace or drop NaN and infinite numbers first.")
     return x, atoms
+
+
+def _checked_codes(Z: Any, shape: tuple[int, int]) -> Any:
+    codes = Z.tocsr() if sp.issparse(Z) else np.asarray(Z, np.float32)
+    if codes.shape != shape:
+        raise DataError(f"There must be {shape[0]} codes of {shape[1]} atoms, got shape {codes.shape}.")
+    if not np.isfinite(codes.data if sp.issparse(codes) else codes).all():
+        raise DataError("The codes hold NaN or infinite numbers, which cannot be learned.")
+    return codes
+
+
+def _check_numbers(**values: Any) -> None:
+    """Counts are integers of at least 1 (a seed of at least 0), rates are positive numbers."""
+    for name, value in values.items():
+        least = 0 if name == "random_state" else 1
+        if name.endswith("_rate"):
+            fits = isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) < math.inf
+            wanted = "a positive number"
+        else:
+            fits = isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= least
+            wanted = f"an integer of at least {least}"
+        if not fits:
+            raise ParameterError(f"{name} must be {wanted}, got {value!r}.")
 
 
 def distance(encoder: AbstractEncoder, X: Any, Z: Any) -> float:
