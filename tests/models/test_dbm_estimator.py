@@ -84,7 +84,7 @@ def independent(X):
         {},
         {"objective": "cd", "k": 3},
         {"objective": "tempering", "n_replicas": 4, "n_chains": 20},
-        {"hidden": (4, 3, 3), "pretraining_epochs": 20, "n_epochs": 100},
+        {"hidden": (4, 3, 3), "pretraining_epochs": 20, "n_epochs": 100, "learning_rate": 0.1},
         {"centring": 0.0, "n_epochs": 300},
     ],
     ids=lambda options: "-".join(map(str, options)) or "defaults",
