@@ -419,7 +419,9 @@ def _run(learner, X, n_steps=12, chunk=5):
 
 
 def test_the_host_goes_through_the_steps_of_the_compiled_loop(X):
-    host, compiled = (_run(RunningMean(on_host), X, 3 * loop.SHORT_CHUNK, loop.SHORT_CHUNK) for on_host in (True, False))
+    host, compiled = (
+        _run(RunningMean(on_host), X, 3 * loop.SHORT_CHUNK, loop.SHORT_CHUNK) for on_host in (True, False)
+    )
     np.testing.assert_allclose(host.model.atoms, compiled.model.atoms, atol=1e-6)
     assert [row["step"] for row in host.history] == [row["step"] for row in compiled.history]
     np.testing.assert_allclose([r["size"] for r in host.history], [r["size"] for r in compiled.history], atol=1e-6)
