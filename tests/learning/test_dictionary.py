@@ -443,6 +443,12 @@ def test_a_chunk_on_the_host_has_as_many_steps_as_asked_for_and_ends_with_a_repo
     assert result.history[0]["since"] == pytest.approx((2 + 2 + 1) / 3)
 
 
+def test_short_chunks_have_full_steps_only_and_long_ones_groups(X):
+    short, long = (_run(Counting(False), X, n, n) for n in (loop.SHORT_CHUNK - 1, loop.SHORT_CHUNK))
+    assert short.history[0]["since"] == 1
+    assert long.history[0]["since"] == 2  # the learner's own period
+
+
 def test_divergence_on_the_host_keeps_the_last_good_model(X):
     with pytest.raises(DivergenceError, match="non-finite") as caught:
         _run(RunningMean(True, poison=8), X)

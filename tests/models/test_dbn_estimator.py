@@ -110,6 +110,17 @@ def test_labels_are_learned_and_sampled(data, labelled):
         labelled.sample(1, label="middle")
 
 
+def test_the_discriminative_weight_reaches_the_objective(data):
+    X, y = data
+    dbn = DBN(**SMALL, discriminative=0.5).fit(X, y)
+    assert all(row["label"] > 0 for row in dbn.history_)
+    assert "label" not in DBN(**SMALL).fit(X, y).history_[0]
+    plain, hybrid = (DBN(**{**SMALL, "n_epochs": 60}, discriminative=d).fit(X, y) for d in (0.0, 5.0))
+    chosen = (y[:, None] == hybrid.classes_).astype(float)
+    cross = [-np.mean(np.log(np.sum(chosen * dbn.predict_proba(X), axis=1))) for dbn in (plain, hybrid)]
+    assert cross[1] < cross[0]
+
+
 def test_without_labels_nothing_is_predicted(data, plain):
     assert not hasattr(plain, "predict")
     assert not hasattr(DBN(**{**SMALL, "n_epochs": 0}).fit(*data).fit(data[0]), "predict")  # labels are forgotten

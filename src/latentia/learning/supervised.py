@@ -290,9 +290,7 @@ class CrossEntropy(AbstractObjective):
             uphill = jax.grad(lambda v: entropy(jax.lax.stop_gradient(model), v)[0])(inputs)
             # A gradient that vanished in float32 has no direction: the example then stays where it is.
             length = jnp.maximum(jnp.sqrt(jnp.sum(uphill**2)), jnp.finfo(uphill.dtype).tiny)
-            loss = 0.5 * (
-                loss + entropy(model, inputs + jax.lax.stop_gradient(self.adversarial / length * uphill))[0]
-            )
+            loss = 0.5 * (loss + entropy(model, inputs + self.adversarial / length * uphill)[0])
         return loss, right
 
     def _noisy(self, inputs: Float[Array, " n"], key: PRNGKeyArray) -> Float[Array, " n"]:
