@@ -78,7 +78,7 @@ def _free(estimator: Any, n: int, n_steps: int, key: PRNGKeyArray) -> tuple[Any,
                 f"{type(model).__name__} cannot be sampled: it has neither ExactSampler nor Conditionals, and HMC "
                 f"does not fit: {reason}."
             )
-        starts = _starts(estimator, max(n, FEWEST), start_key)
+        starts = chain_starts(estimator, max(n, FEWEST), start_key)
         return jax.tree.map(lambda a: a[:n], _hamiltonian(model, starts, None, n_steps, run_key))
     # One sweep of the uncoupled model is an independent draw: chains start spread out, not all at one point.
     start = model.base() if isinstance(model, Tempered) else model
@@ -97,11 +97,11 @@ def _clamped(estimator: Any, x: Any, fixed: Any, n_steps: int, key: PRNGKeyArray
     n = batch_size(x)
     rows = np.arange(max(n, FEWEST)) % n
     x, fixed = jax.tree.map(lambda a: a[rows], (x, fixed))
-    starts = keep(fixed, x, _starts(estimator, len(rows), start_key))
+    starts = keep(fixed, x, chain_starts(estimator, len(rows), start_key))
     return jax.tree.map(lambda a: a[:n], _hamiltonian(model, starts, fixed, n_steps, run_key))
 
 
-def _starts(estimator: Any, n: int, key: PRNGKeyArray) -> Any:
+def chain_starts(estimator: Any, n: int, key: PRNGKeyArray) -> Any:
     """Where ``n`` Hamiltonian chains start; see the module's docstring."""
     model, chains = estimator.model_, estimator._chains()
     if chains is not None:

@@ -21,7 +21,7 @@ from latentia import samplers
 from latentia.core import space
 from latentia.core.algorithms import misfit
 from latentia.core.model import Conditionals, Decodes, ExactSampler, FreeEnergy, Tempered
-from latentia.estimator.drawing import FEWEST, _starts
+from latentia.estimator.drawing import FEWEST, chain_starts
 from latentia.ops import random
 from latentia.samplers.diagnostics import r_hat
 
@@ -139,7 +139,7 @@ def _shown(model: Any, states: Any) -> Any:
 def _hamiltonian(estimator: Any, n: int, n_steps: int, key: PRNGKeyArray, looks: int = 8) -> Trace:
     """Half of the steps adapt the sampler, as in :mod:`latentia.estimator.drawing`."""
     model, (begin_key, start_key, key) = estimator.model_, jax.random.split(key, 3)
-    x = _starts(estimator, max(n, FEWEST), begin_key)
+    x = chain_starts(estimator, max(n, FEWEST), begin_key)
     sampler = samplers.HMC().sized(x)
     states = eqx.filter_jit(samplers.start)(sampler, model, x, key=start_key)
     each, frames, marks = max(1, n_steps // looks), [_columns(estimator, x)[:n]], [0]
