@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment
 
 from latentia.core.errors import DataError, ParameterError
-from latentia.learning.dictionary.ksvd import ALIKE, ksvd, ksvd_step, ksvd_update, start_dictionary
+from latentia.learning.dictionary.ksvd import ALIKE, PIECE, ksvd, ksvd_step, ksvd_update, start_dictionary
 
 
 def problem(*, n=300, d=12, k=20, s=3, dtype=np.float64, seed=0):
@@ -97,7 +97,7 @@ def test_one_exact_pass_is_at_least_as_good_for_its_first_atom():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_any_number_of_threads_gives_the_same_bits(dtype):
-    X, Z, D = problem(n=3000, k=8, dtype=dtype)
+    X, Z, D = problem(n=2 * PIECE + 5, k=8, dtype=dtype)
     one = ksvd_step(X, Z, D, n_threads=1, replace=False)
     two = ksvd_step(X, Z, D, n_threads=2, replace=False)
     assert (one.dictionary == two.dictionary).all()

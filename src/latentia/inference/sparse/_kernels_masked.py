@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-# Sums may be reordered to use vector instructions; NaN is still NaN.
+# Sums may be reordered to use vector instructions; NaN is still NaN. A loop with a sum stores nothing: where arrays
+# lie a few bytes apart the compiler takes a second, scalar version of a loop that stores, and the sum would come out
+# with other last bits whenever memory happens to be laid out so.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 #: An atom of which less than this share of its square is seen, or left by the chosen ones, adds nothing.
 _DEPENDENT = 1e-4
@@ -20,19 +22,26 @@ _DEPENDENT = 1e-4
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _levels(x: Any, places: Any, level: Any, means: Any, members: Any, left: Any) -> Any:
     """Fill in means and members of the channels and what is left of the values; returns its square."""
-    total, count = 0.0, 0.0
+    total = 0.0
+    for p in places:
+        total += x[p]
     for p in places:
         means[level[p]] += x[p]
         members[level[p]] += 1
-        total += x[p]
-        count += 1
     for c in range(means.size):  # a channel of which nothing is known takes the level of the others
-        means[c] = means[c] / members[c] if members[c] > 0 else total / count
-    square = 0.0
+        means[c] = means[c] / members[c] if members[c] > 0 else total / places.size
     for i in range(places.size):
         left[i] = x[places[i]] - means[level[places[i]]]
-        square += left[i] * left[i]
-    return square
+    return _product(left, left)
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _product(a: Any, b: Any) -> Any:
+    """aᵀb, summed in double precision."""
+    total = 0.0
+    for i in range(a.size):
+        total += a[i] * b[i]
+    return total
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -76,10 +85,7 @@ def _join(new: Any, basis: Any, triangle: Any, n: Any) -> Any:
         triangle[j, n] = share
         for i in range(new.size):
             new[i] -= share * basis[j, i]
-    size = 0.0
-    for i in range(new.size):
-        size += new[i] * new[i]
-    return np.sqrt(size)
+    return np.sqrt(_product(new, new))
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -108,14 +114,12 @@ def _pursue(x: Any, known: Any, columns: Any, level: Any, n_levels: Any, most: A
         squares[at] = 0  # never twice
         if size * size <= _DEPENDENT * own:
             continue
-        triangle[n, n], chosen[n], z[n] = size, at, 0
         for i in range(m):
             new[i] /= size
-            z[n] += new[i] * left[i]
-        square = 0.0
+        triangle[n, n], chosen[n], z[n] = size, at, _product(new, left)
         for i in range(m):
             left[i] -= z[n] * new[i]
-            square += left[i] * left[i]
+        square = _product(left, left)
         n += 1
     _assemble(columns, level, means, members, sums, triangle, chosen[:n], z, out)
     return n
@@ -128,9 +132,7 @@ def _assemble(
     """Coefficients of the atoms from those of the basis, in place, then the whole signal."""
     n = chosen.size
     for j in range(n - 1, -1, -1):
-        for k in range(j + 1, n):
-            z[j] -= triangle[j, k] * z[k]
-        z[j] /= triangle[j, j]
+        z[j] = (z[j] - _product(triangle[j, j + 1 : n], z[j + 1 : n])) / triangle[j, j]
     for j in range(n):
         for c in range(means.size):
             if members[c] > 0:

@@ -13,7 +13,9 @@ from numba import njit
 
 #: Signals that are summed in the signals' precision before the sum joins the total in double precision.
 CHUNK = 256
-# Sums may be reordered to use vector instructions; NaN is still NaN.
+# Sums may be reordered to use vector instructions; NaN is still NaN. A loop with a sum stores nothing: where arrays
+# lie a few bytes apart the compiler takes a second, scalar version of a loop that stores, and the sum would come out
+# with other last bits whenever memory happens to be laid out so.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
@@ -85,6 +87,7 @@ def sweep(
             total[a] += square * old[a]
             if positive_atoms and total[a] < 0:
                 total[a] = 0
+        for a in range(d):
             size += total[a] * total[a]
         if size <= 0:
             continue
@@ -92,6 +95,7 @@ def sweep(
         turned = 0.0
         for a in range(d):
             new[a] = total[a] / size
+        for a in range(d):
             turned += new[a] * old[a]
         atoms[k] = new
         overlap[0] = turned
