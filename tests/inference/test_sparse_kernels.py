@@ -1,8 +1,8 @@
 """Compiled kernels give the same bits wherever their arrays lie in memory.
 
-Where two arrays lie closer together than a few vector registers, LLVM runs the scalar version of a loop that stores.
-If that loop also sums, and sums may be reordered, the scalar version rounds in another order. Such layouts are rare
-and cannot be brought about from Python, so the loops themselves are looked at.
+Where two arrays lie closer together than a few vector registers, LLVM runs the scalar version of a loop that
+stores. If that loop also sums, and sums may be reordered, the scalar version rounds in another order. Such layouts
+are rare and cannot be brought about from Python, so the loops themselves are looked at.
 """
 
 from __future__ import annotations

@@ -26,8 +26,11 @@ from latentia.learning.score_matching import (
     hyvarinen_score,
 )
 from latentia.likelihood.precision import double
+from latentia.models.deep_energy import DeepEnergy
+from latentia.models.product_of_experts import ProductOfExpertsModel
 from latentia.models.rbm import RBM, RBMModel
 from latentia.ops.derivatives import curvature, laplacian
+from latentia.ops.directions import SignDirections
 from latentia.registry import family
 
 D = 3
@@ -56,6 +59,26 @@ class Normal(FreeEnergy):
         return 0.5 * r @ self.precision @ r
 
 
+class Plain(FreeEnergy):
+    """Another model's free energy, and nothing else that it can do."""
+
+    model: FreeEnergy
+
+    @property
+    def x_space(self):
+        return self.model.x_space
+
+    @property
+    def z_space(self):
+        return ()
+
+    def energy(self, x, z):
+        return self.free_energy(x)
+
+    def free_energy(self, x):
+        return self.model.free_energy(x)
+
+
 def normal(seed=0) -> Normal:
     rng = np.random.default_rng(seed)
     a = rng.normal(size=(D, D))
@@ -66,6 +89,15 @@ def normal(seed=0) -> Normal:
 def value_and_gradient(objective, model, x, weights, state):
     params, rest = eqx.partition(model, trainable(model))
     return eqx.filter_value_and_grad(lambda p: objective.loss(eqx.combine(p, rest), x, weights, state)[0])(params)
+
+
+class Given(eqx.Module):
+    """Directions that are chosen, not drawn."""
+
+    rows: jax.Array
+
+    def dense(self):
+        return self.rows
 
 
 def largest(tree) -> float:
@@ -95,27 +127,72 @@ def test_on_a_gaussian_score_matching_is_its_closed_form():
     slopes = 0.5 * ((residual @ P) ** 2).sum(1)
     wanted = np.mean(np.asarray(weights) * (slopes - np.trace(P)))  # the trace itself: not divided by D
     close(value_and_gradient(ScoreMatching(), model, x, weights, None)[0], wanted, tolerance=1e-10)
-    signs = jnp.broadcast_to(jnp.asarray(SIGNS), (6, *SIGNS.shape))  # all of them: the mean over v is exact
+    signs = Given(jnp.broadcast_to(jnp.asarray(SIGNS), (6, *SIGNS.shape)))  # all of them: the mean over v is exact
     close(
         value_and_gradient(ScoreMatching("sliced", len(SIGNS)), model, x, weights, signs)[0],
         wanted,
         tolerance=1e-10,
     )
-    one = value_and_gradient(ScoreMatching("sliced", 1), model, x, weights, signs[:, :1])[0]
+    one = value_and_gradient(ScoreMatching("sliced", 1), model, x, weights, Given(signs.rows[:, :1]))[0]
     v = SIGNS[0]
     close(one, np.mean(np.asarray(weights) * (slopes - v @ P @ v)), tolerance=1e-10)
     assert abs(one - wanted) > 0.1
 
 
 @pytest.mark.usefixtures("x64")
-def test_directions_are_fresh_signs():
-    objective, x = ScoreMatching("sliced", 2), jnp.zeros((500, D))
-    first, second = (np.asarray(objective.prepare(None, x, None, key=jax.random.key(k))) for k in (0, 1))
-    assert first.shape == (500, 2, D)
-    assert set(np.unique(first)) == {-1.0, 1.0}
-    assert np.abs(first.reshape(-1, D).mean(0)).max() < 0.15
-    assert np.abs(np.corrcoef(first.reshape(-1, D).T) - np.eye(D)).max() < 0.15
-    assert (first != second).any()
+def test_directions_are_fresh_signs_for_every_step():
+    objective, x = ScoreMatching("sliced", 2), jnp.zeros((50, D))
+    drawn = [np.asarray(objective.prepare(None, x, None, key=jax.random.key(k)).dense()) for k in range(20)]
+    assert drawn[0].shape == (50, 2, D)
+    assert set(np.unique(drawn)) == {-1.0, 1.0}
+    assert len({rows.tobytes() for rows in drawn}) > 4  # of the eight that there are
+
+
+@pytest.mark.parametrize(("rows", "n"), [((1, 1), 5), ((3, 2), 5), ((7, 1), 12), ((4, 5), 8), ((40, 1), 6)])
+@pytest.mark.usefixtures("x64")
+def test_every_direction_is_independent_signs_and_products_are_products(rows, n):
+    """Over all 2ⁿ vectors s each direction runs through all sign vectors once: it is uniform on them."""
+    every = jnp.asarray(2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1) - 1)
+    dense = np.asarray(jax.jit(jax.vmap(lambda s: SignDirections(s, rows).dense()))(every))
+    assert dense.shape == (2**n, *rows, n)
+    for direction in dense.reshape(2**n, -1, n).transpose(1, 0, 2):
+        assert len(np.unique(direction, axis=0)) == 2**n
+    some, matrix = SignDirections(every[3], rows), jnp.asarray(np.random.default_rng(0).normal(size=(3, n)))
+    close(some.products(matrix), dense[3] @ np.asarray(matrix).T, tolerance=1e-12)
+
+
+def test_directions_of_a_batch_are_orthogonal():
+    """As many as there are entries, a power of two: their mean is the trace exactly, whatever the signs."""
+    v = SignDirections.draw((8, 2), 16, jnp.float32, key=jax.random.key(0)).dense().reshape(16, 16)
+    assert (v @ v.T == 16 * jnp.eye(16)).all()
+
+
+PROJECTED = {
+    "experts alone": lambda key: DeepEnergy.make(6, (4,), key=key, sigma=0.7),
+    "deep": lambda key: DeepEnergy.make(6, (5, 4, 3), key=key, sigma=0.7, learn_sigma=True, activation="tanh"),
+    "filters with a ridge": lambda key: ProductOfExpertsModel.make(6, 8, "student_t", key=key, ridge=0.3),
+    "filters": lambda key: ProductOfExpertsModel.make(6, 8, "student_t", key=key, ridge=0.0),
+}
+
+
+@pytest.mark.parametrize("name", PROJECTED)
+@pytest.mark.usefixtures("x64")
+def test_through_projections_the_score_is_the_same(name):
+    rng = np.random.default_rng(0)
+    model, x = PROJECTED[name](jax.random.key(0)), jnp.asarray(rng.normal(size=(7, 6)))
+    model = model.initialise(1.5 * x + 0.3, key=jax.random.key(1))
+    model = jax.tree.map(lambda a: a + 0.2 * jnp.asarray(rng.normal(size=a.shape)), model)
+    at, b, V = model.projections()
+    whole = jax.vmap(lambda x: 0.5 * jnp.sum(at * x**2) - b @ x + model.potential(V @ x) - model.free_energy(x))(x)
+    close(whole, jnp.full(7, whole[0]), tolerance=1e-10)
+    weights = jnp.asarray(rng.uniform(0.1, 2, 7))
+    directions = SignDirections.draw((7, 2), 6, x.dtype, key=jax.random.key(2))
+    quickly = value_and_gradient(ScoreMatching("sliced", 2), model, x, weights, directions)
+    plainly = value_and_gradient(ScoreMatching("sliced", 2), Plain(model), x, weights, directions)
+    close(quickly[0], plainly[0], tolerance=1e-10)
+    for new, old in zip(jax.tree.leaves(quickly[1]), jax.tree.leaves(plainly[1]), strict=True):
+        close(new, old, tolerance=1e-9)
+    assert largest(quickly[1]) > 0.1
 
 
 @pytest.mark.parametrize("relative", [False, True])
@@ -212,7 +289,7 @@ def test_nonnegative_score_matching_recovers_distributions_that_end_at_zero(rate
     points = jnp.asarray(x[:, None])
     # J is quadratic in the parameters: one Newton step from anywhere is its minimum.
     loss = lambda p, objective, state: objective.loss(HalfLine(p[:1], p[1:]), points, weights, state)[0]  # noqa: E731
-    signs = jnp.ones((200, 1, 1))
+    signs = Given(jnp.ones((200, 1, 1)))
     for objective, state in ((NonnegativeScoreMatching(), None), (NonnegativeScoreMatching("sliced"), signs)):
         start = jnp.array([0.3, 0.7])
         slope = quick(jax.grad(loss))(start, objective, state)

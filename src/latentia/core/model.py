@@ -11,6 +11,7 @@ those algorithms":
 capability             implement                        get
 ====================== ================================ ==============================================
 ``FreeEnergy``         ``free_energy``                  contrastive learning, scores, pseudo-likelihood
+``Projected``          ``projections``, ``potential``   score matching with fewer products
 ``Normalised``         ``free_energy`` with log Z = 0   exact likelihoods
 ``KnownLogZ``          ``log_z``                        exact likelihoods of an energy that is not normalised
 ``LatentFreeEnergy``   ``latent_free_energy``           exact log Z by enumerating the latents
@@ -94,6 +95,26 @@ class FreeEnergy(AbstractModel):
     @abc.abstractmethod
     def free_energy(self, x: Any) -> Scalar:
         """F(x) = −log Σ_z exp(−E(x, z)), an integral for continuous z."""
+
+
+class Projections(NamedTuple):
+    """λ, b and V of a :class:`Projected` energy; λ is one number or one for each entry of x."""
+
+    precision: Any
+    bias: Float[Array, " n"]
+    matrix: Float[Array, "k n"]
+
+
+class Projected(FreeEnergy):
+    """F(x) = ½ Σ_i λ_i x_i² − bᵀx + f(Vx) + constant: beside a Gaussian, x matters through projections alone."""
+
+    @abc.abstractmethod
+    def projections(self) -> Projections:
+        """λ, b and V."""
+
+    @abc.abstractmethod
+    def potential(self, u: Float[Array, " k"]) -> Scalar:
+        """f(u) at u = Vx."""
 
 
 class Normalised(FreeEnergy):

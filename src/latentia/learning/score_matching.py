@@ -6,8 +6,15 @@ constant of the data (Hyvärinen, 2005),
     J = E[½‖∇F(x)‖² − tr ∇²F(x)].
 
 The trace is found exactly, axis by axis, or in random directions v with E vvᵀ = I (Hutchinson; "sliced" in Song et
-al., 2019): E vᵀ∇²F v = tr ∇²F. Denoising score matching (Vincent, 2011) needs no second derivative: it learns the
-data smoothed by noise of standard deviation τ, x̃ = x + τε, from J = E ½‖∇F(x̃) − (x̃ − x)/τ²‖².
+al., 2019): E vᵀ∇²F v = tr ∇²F. Where F is a Gaussian and a function f of projections u = Vx, all of this happens in
+the space of u: with r = λx − b and g = ∇f(u),
+
+    ‖∇F‖² = ‖r‖² + 2 (Vr)ᵀg + gᵀVVᵀg,      vᵀ∇²F v = Σλ_i + (Vv)ᵀ ∇²f(u) Vv,
+
+which leaves two products of the size of the batch, Vx and its transpose on the way back.
+
+Denoising score matching (Vincent, 2011) needs no second derivative: it learns the data smoothed by noise of
+standard deviation τ, x̃ = x + τε, from J = E ½‖∇F(x̃) − (x̃ − x)/τ²‖².
 
 On the positive half-line the derivation fails at the border; weighting by x mends it (Hyvärinen, 2007):
 
@@ -26,10 +33,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.algorithms import AbstractObjective, Metrics, Need
 from latentia.core.errors import ParameterError, UnknownNameError
-from latentia.core.model import FreeEnergy, Scalar
+from latentia.core.model import FreeEnergy, Projected, Scalar
 from latentia.core.space import Domain
 from latentia.ops.arrays import batch_size, weighted_mean
 from latentia.ops.derivatives import curvature, laplacian, slope_and_curvature
+from latentia.ops.directions import SignDirections
 
 Trace = Literal["exact", "sliced"]
 
@@ -74,7 +82,12 @@ class ScoreMatching(AbstractObjective):
 
     def loss(self, model: Any, x: Any, weights: Any, state: Any) -> tuple[Scalar, Metrics]:
         """The objective itself."""
-        values = jax.vmap(lambda x, v: hyvarinen_score(model, x, v))(x, state)
+        if state is None:
+            values = jax.vmap(lambda x: hyvarinen_score(model, x))(x)
+        elif isinstance(model, Projected):
+            values = _projected_scores(model, x, state)
+        else:
+            values = jax.vmap(lambda x, v: hyvarinen_score(model, x, v))(x, state.dense())
         value = weighted_mean(values, weights)
         return value, {"score_matching": value}
 
@@ -96,6 +109,36 @@ def hyvarinen_score(model: Any, x: Any, directions: Float[Array, "k n"] | None =
         return 0.5 * slope @ slope - laplacian(f, flat)
     slope, bends = slope_and_curvature(f, flat, directions)
     return 0.5 * slope @ slope - jnp.mean(bends)
+
+
+def _projected_scores(model: Projected, x: Float[Array, "b n"], directions: Any) -> Float[Array, " b"]:
+    """½‖∇F‖² − the mean of vᵀ∇²Fv over directions for a batch, in the space of the projections."""
+    precision, bias, matrix = model.projections()
+    inputs = x @ matrix.T
+    slope_of = lambda u: jax.vmap(jax.grad(model.potential))(u)  # noqa: E731
+    moves = directions.products(matrix)
+    along = lambda v: jax.jvp(slope_of, (inputs,), (v,))  # noqa: E731
+    slope, turns = jax.vmap(along, 1, (None, 1))(moves)
+    each = jnp.broadcast_to(precision, bias.shape)
+    rest = each[None, :] * x - bias[None, :]
+    # With one λ for all entries Vr is known already.
+    across = precision * inputs - (matrix @ bias)[None, :] if precision.ndim == 0 else rest @ matrix.T
+    square = jnp.sum(rest**2, axis=1) + 2 * jnp.sum(across * slope, axis=1) + _squared_lengths(slope, matrix)
+    bends = jnp.sum(each) + jnp.mean(jnp.sum(moves * turns, axis=2), axis=1)
+    return 0.5 * square - bends
+
+
+@jax.custom_jvp
+def _squared_lengths(g: Float[Array, "b k"], V: Float[Array, "k n"]) -> Float[Array, " b"]:
+    """‖Vᵀg‖² of every g, by VVᵀ. Its derivative is stated so that the symmetric VVᵀ meets one product, not two."""
+    return jnp.sum((g @ (V @ V.T)) * g, axis=1)
+
+
+@_squared_lengths.defjvp
+def _(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (g, V), (dg, dV) = primals, tangents
+    turned = g @ (V @ V.T)
+    return jnp.sum(turned * g, axis=1), 2 * jnp.sum(turned * dg, axis=1) + 2 * jnp.sum((g @ (V @ dV.T)) * g, axis=1)
 
 
 class DenoisingScoreMatching(AbstractObjective):
@@ -201,6 +244,8 @@ class NonnegativeScoreMatching(AbstractObjective):
     def loss(self, model: Any, x: Any, weights: Any, state: Any) -> tuple[Scalar, Metrics]:
         """The objective itself."""
 
+        dense = None if state is None else state.dense()
+
         def one(x: Any, directions: Float[Array, "k n"] | None) -> Scalar:
             f, flat = _flat(model, x)
             push = flat * jax.grad(f)(flat)  # −x ψ
@@ -210,7 +255,7 @@ class NonnegativeScoreMatching(AbstractObjective):
                 bend = jnp.mean(jax.vmap(lambda v: curvature(f, flat, flat * v))(directions))
             return -2 * jnp.sum(push) - bend + 0.5 * push @ push
 
-        value = weighted_mean(jax.vmap(one)(x, state), weights)
+        value = weighted_mean(jax.vmap(one)(x, dense), weights)
         return value, {"nonnegative_score_matching": value}
 
 
@@ -224,10 +269,10 @@ def _size(x: Any) -> int:
     return sum(leaf[0].size for leaf in jax.tree.leaves(x))
 
 
-def _directions(x: Any, trace: Trace, n: int, key: PRNGKeyArray) -> Float[Array, "b k n"] | None:
+def _directions(x: Any, trace: Trace, n: int, key: PRNGKeyArray) -> SignDirections | None:
     if trace == "exact":
         return None
-    return jax.random.rademacher(key, (batch_size(x), n, _size(x)), jax.tree.leaves(x)[0].dtype)
+    return SignDirections.draw((batch_size(x), n), _size(x), jax.tree.leaves(x)[0].dtype, key=key)
 
 
 def _check_trace(trace: str, n_directions: int) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.errors import FileFormatError, ParameterError
-from latentia.core.model import ExactPosterior, FreeEnergy, Initialised, Scalar, Starts
+from latentia.core.model import ExactPosterior, FreeEnergy, Initialised, Projected, Projections, Scalar, Starts
 from latentia.core.parameters import bias, scale, weight
 from latentia.core.space import Space
 from latentia.estimator import checks
@@ -92,10 +92,14 @@ class Layer(eqx.Module):
 
     def __call__(self, x: Value) -> Float[Array, " units"]:
         """The layer's activities."""
-        return ACTIVATIONS[self.activation](self.weights @ x + self.bias)
+        return self.activity(self.weights @ x)
+
+    def activity(self, u: Float[Array, " units"]) -> Float[Array, " units"]:
+        """s(u + d)."""
+        return ACTIVATIONS[self.activation](u + self.bias)
 
 
-class DeepEnergy(FreeEnergy, ExactPosterior, Initialised, Starts):
+class DeepEnergy(Projected, ExactPosterior, Initialised, Starts):
     """F(x) = ‖x‖²/2σ² − bᵀx − Σ_k S(w_kᵀ g(x) + c_k)."""
 
     well: Well
@@ -150,6 +154,20 @@ class DeepEnergy(FreeEnergy, ExactPosterior, Initialised, Starts):
     def free_energy(self, x: Value) -> Scalar:
         """‖x‖²/2σ² − bᵀx − Σ_k S(w_kᵀ g(x) + c_k)."""
         return self.well.energy(x) - self.experts.log_partition(self._field(x))
+
+    def projections(self) -> Projections:
+        """1/σ², b and the weights of the lowest layer."""
+        matrix = self.layers[0].weights if self.layers else self.weights
+        return Projections(1 / self.well.variance(), self.well.bias, matrix)
+
+    def potential(self, u: Float[Array, " units"]) -> Scalar:
+        """−Σ_k S(·) of what the lowest layer receives."""
+        if not self.layers:
+            return -self.experts.log_partition(u)
+        features = self.layers[0].activity(u)
+        for layer in self.layers[1:]:
+            features = layer(features)
+        return -self.experts.log_partition(self.weights @ features)
 
     def posterior(self, x: Value) -> Factorial:
         """p(z | x): the experts are independent."""

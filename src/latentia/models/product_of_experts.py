@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from latentia.core.model import Bounded, Encodes, FreeEnergy, Initialised, Scalar, Starts
+from latentia.core.model import Bounded, Encodes, Initialised, Projected, Projections, Scalar, Starts
 from latentia.core.parameters import bias, buffer, scale, weight
 from latentia.core.space import Space
 from latentia.estimator import checks
@@ -40,7 +40,7 @@ Responses = Float[Array, " k"]
 FLOOR = 1e-4
 
 
-class ProductOfExpertsModel(FreeEnergy, Encodes, Starts, Bounded, Initialised):
+class ProductOfExpertsModel(Projected, Encodes, Starts, Bounded, Initialised):
     """F(x) = Σ_k α_k φ_k(w_kᵀ(x̂ − μ)) + ½ ε‖x̂ − μ‖²; ε is absent if ``log_ridge`` is None."""
 
     experts: AbstractExperts
@@ -91,6 +91,19 @@ class ProductOfExpertsModel(FreeEnergy, Encodes, Starts, Bounded, Initialised):
         if self.log_ridge is None:
             return energy
         return energy + 0.5 * jnp.exp(self.log_ridge) * jnp.sum(self._offset(x) ** 2)
+
+    def projections(self) -> Projections:
+        """ε/s², what pulls towards the centre, and the filters of x as it comes (s its scales)."""
+        ridge = jnp.zeros((), self.weights.dtype) if self.log_ridge is None else jnp.exp(self.log_ridge)
+        centre = self.location / self.spread + self.centre
+        return Projections(
+            ridge / self.spread**2, ridge * centre / self.spread, self.weights / self.spread[None, :]
+        )
+
+    def potential(self, u: Responses) -> Scalar:
+        """Σ_k α_k φ_k(u_k − w_kᵀ(centre))."""
+        responses = u - self.weights @ (self.location / self.spread + self.centre)
+        return jnp.exp(self.log_powers) @ self.experts.energies(responses)
 
     def energy(self, x: Value, z: tuple[()]) -> Scalar:
         """F(x)."""

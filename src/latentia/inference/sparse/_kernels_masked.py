@@ -12,8 +12,8 @@ import numpy as np
 from numba import njit
 
 # Sums may be reordered to use vector instructions; NaN is still NaN. A loop with a sum stores nothing: where arrays
-# lie a few bytes apart the compiler takes a second, scalar version of a loop that stores, and the sum would come out
-# with other last bits whenever memory happens to be laid out so.
+# lie a few bytes apart the compiler takes a second, scalar version of a loop that stores, and the sum would have
+# other last bits whenever memory happens to be laid out so.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 #: An atom of which less than this share of its square is seen, or left by the chosen ones, adds nothing.
 _DEPENDENT = 1e-4

@@ -14,8 +14,8 @@ from numba import njit
 #: Signals that are summed in the signals' precision before the sum joins the total in double precision.
 CHUNK = 256
 # Sums may be reordered to use vector instructions; NaN is still NaN. A loop with a sum stores nothing: where arrays
-# lie a few bytes apart the compiler takes a second, scalar version of a loop that stores, and the sum would come out
-# with other last bits whenever memory happens to be laid out so.
+# lie a few bytes apart the compiler takes a second, scalar version of a loop that stores, and the sum would have
+# other last bits whenever memory happens to be laid out so.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
