@@ -10,8 +10,8 @@ respect to all parameters, fresh directions included; (c) the same with the exac
 all else happens behind the first layer, and the directions' own products are a fast transform of V. (An energy that
 does not say what it projects on takes seven: Vx, Vv and Vᵀδ on the way to ∇F and vᵀ∇²Fv, V∇F on the way back, and
 three outer products, with x, v and ∇F.) With (c) there is no v, but the Gram matrix VVᵀ and small products for each
-of the 64 axes behind the first layer. The memory shown is what the compiled step allocates besides its arguments and
-results; a matrix of D×D numbers for every example is shown beside it.
+of the 64 axes behind the first layer. The memory shown is what the compiled step allocates besides its arguments
+and results; a matrix of D×D numbers for every example is shown beside it.
 """
 
 from __future__ import annotations

@@ -155,6 +155,7 @@ def test_every_option_reaches_the_loop(rbm, X, y, monkeypatch):
         "label_smoothing": 0.0625,
         "input_noise": 0.5,
         "adversarial": 0.875,
+        "virtual_adversarial": 0.625,
     }
     with pytest.raises(StopIteration):
         rbm.finetune(X, y, **given, early_stopping=True, validation_fraction=0.25, patience=3)
@@ -165,7 +166,7 @@ def test_every_option_reaches_the_loop(rbm, X, y, monkeypatch):
     assert float(optimizer.n_steps) == settings.n_steps == 21  # 90 rows are left, three batches seven times
     assert (network.dropout, network.input_dropout, network.max_norm) == (0.25, 0.125, 2.0)
     assert (learner.averaging, objective.smoothing) == (0.75, 0.0625)
-    assert (objective.noise, objective.adversarial) == (0.5, 0.875)
+    assert (objective.noise, objective.adversarial, objective.virtual) == (0.5, 0.875, 0.625)
     assert (settings.batch_size, settings.patience, rows.shape, more["weights"]) == (30, 3, (90, 9), None)
 
 
@@ -356,6 +357,7 @@ def test_label_units_predict_until_there_is_a_classifier(fitted, X, y):
         ({"label_smoothing": 1.0}, "label_smoothing"),
         ({"input_noise": -1.0}, "input_noise"),
         ({"adversarial": -1.0}, "adversarial"),
+        ({"virtual_adversarial": "far"}, "virtual_adversarial"),
         ({"early_stopping": "yes"}, "early_stopping"),
         ({"validation_fraction": 1.0}, "validation_fraction"),
         ({"patience": 0}, "patience"),

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conformance_oracles import close, quick
-from scipy.special import expit, log_softmax, softmax
+from scipy.special import expit, log_softmax, rel_entr, softmax
 
 from latentia.core import space
 from latentia.core.algorithms import require
@@ -289,10 +289,43 @@ def test_half_of_an_adversarial_loss_is_taken_where_a_step_hurts_most(smoothing)
 def test_a_vanished_gradient_leaves_an_adversarial_example_where_it_is():
     model = FeedForward((jnp.zeros((3, 2)), jnp.zeros((2, 2))), (jnp.zeros(2), jnp.zeros(2)))
     inputs, labels = jnp.ones((4, 3)), jnp.tile(jnp.eye(2), (2, 1))[:, None, :]
-    objective, state = CrossEntropy(adversarial=1.0), CrossEntropyState.of(jax.random.key(0))
+    objective, state = CrossEntropy(adversarial=1.0, virtual=1.0), CrossEntropyState.of(jax.random.key(0))
     loss, found = _gradient(objective, model, (inputs, labels), None, state)
     assert float(loss) == pytest.approx(np.log(2), abs=1e-6)
     np.testing.assert_allclose(found.biases[1], 0.0, atol=1e-7)
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_virtual_step_goes_where_the_prediction_changes_most():
+    """Two classes read linearly: only w = w₁ − w₀ matters, so the step is ±εw/‖w‖ wherever the search began."""
+    rng, radius = np.random.default_rng(0), 0.8
+    W, b = rng.normal(size=(4, 2)), rng.normal(size=2)
+    inputs, labels = jnp.asarray(rng.normal(size=(12, 4))), jnp.asarray(np.eye(2)[rng.integers(0, 2, 12)][:, None])
+    model, state = FeedForward((jnp.asarray(W),), (jnp.asarray(b),)), CrossEntropyState.of(jax.random.key(3))
+    w = W[:, 1] - W[:, 0]
+    field, shift = np.asarray(inputs) @ w + b[1] - b[0], radius * np.linalg.norm(w)
+    p, both = expit(field), [expit(field + sign * shift) for sign in (-1, 1)]
+    changed = np.array([rel_entr(p, q) + rel_entr(1 - p, 1 - q) for q in both])
+    plain = CrossEntropy().loss(model, (inputs, labels), None, state)[0]
+
+    def one(i):  # the part that the step adds to one example
+        x = (inputs, labels)
+        weights = jnp.asarray(12.0 * (np.arange(12) == i))
+        return [float(CrossEntropy(virtual=v).loss(model, x, weights, state)[0]) for v in (0.0, radius)]
+
+    added = np.array([np.subtract(*one(i)[::-1]) for i in range(12)])
+    taken = np.argmin(np.abs(changed - added), axis=0)
+    np.testing.assert_allclose(changed[taken, np.arange(12)], added, rtol=1e-9)
+    assert set(taken) == {0, 1}
+    # What was said is held fixed: only the prediction one step away learns.
+    loss, found = _gradient(CrossEntropy(virtual=radius), model, (inputs, labels), None, state)
+    assert float(loss) == pytest.approx(float(plain) + added.mean(), rel=1e-9)
+    q = np.where(taken == 1, both[1], both[0])
+    moved = np.asarray(inputs) + radius * np.where(taken == 1, 1, -1)[:, None] * w / np.linalg.norm(w)
+    there = ((q - p)[:, None] * moved).mean(0)
+    here = ((p - np.asarray(labels)[:, 0, 1])[:, None] * np.asarray(inputs)).mean(0)
+    close(found.weights[0][:, 1], here + there, tolerance=1e-9)
+    close(found.weights[0][:, 0], -here - there, tolerance=1e-9)
 
 
 # -- the bound on weights ----------------------------------------------------------------------------

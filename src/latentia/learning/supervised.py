@@ -17,6 +17,14 @@ for the right label where a step of length ε hurts most: r = ε g/‖g‖, g th
 inputs, held fixed:
 
     ½ CE(v) + ½ CE(v + r).
+
+Virtual adversarial training (Miyato, Maeda, Koyama and Ishii, 2019) needs no label for that: it asks the network to
+say the same where a step of length ε changes most of what it says,
+
+    CE(v) + KL(p(· | v) ‖ p(· | v + r)),      r = ε d,
+
+with p(· | v) held fixed and d the first eigenvector of the KL's Hessian at r = 0, by a step of the power method
+from a random direction.
 """
 
 from __future__ import annotations
@@ -46,6 +54,10 @@ _ACTIVATIONS = {"sigmoid": jax.nn.sigmoid, "relu": jax.nn.relu, "tanh": jnp.tanh
 
 #: Standard deviation of the weights into the logits at the start: the classes begin almost equal.
 OUTPUT_SCALE = 0.01
+
+#: Length of the step at which the divergence's slope shows its Hessian: the slope at zero is zero, and too short a
+#: step drowns in rounding.
+PROBE = 0.1
 
 #: Which values stay, layer by layer from the inputs; None where all of them do.
 Masks = tuple[Bool[Array, " n"] | None, ...]
@@ -232,19 +244,20 @@ class CrossEntropy(AbstractObjective):
         smoothing: part s of every label that is spread evenly over the classes.
         noise: standard deviation of normal noise added to the inputs in training.
         adversarial: length ε of the step on the inputs that raises the loss most; 0 takes none.
+        virtual: length ε of the step on the inputs that changes the prediction most; 0 takes none.
     """
 
     smoothing: float = eqx.field(static=True, default=0.0)
     noise: float = eqx.field(static=True, default=0.0)
     adversarial: float = eqx.field(static=True, default=0.0)
+    virtual: float = eqx.field(static=True, default=0.0)
 
     def __check_init__(self) -> None:
         if not 0 <= self.smoothing < 1:
             raise ParameterError(f"smoothing must be in [0, 1), got {self.smoothing!r}.")
-        if not 0 <= self.noise < math.inf:
-            raise ParameterError(f"noise must be at least 0, got {self.noise!r}.")
-        if not 0 <= self.adversarial < math.inf:
-            raise ParameterError(f"adversarial must be at least 0, got {self.adversarial!r}.")
+        for name in ("noise", "adversarial", "virtual"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ParameterError(f"{name} must be at least 0, got {getattr(self, name)!r}.")
 
     @property
     def requires(self) -> tuple[Need, ...]:
@@ -288,12 +301,29 @@ class CrossEntropy(AbstractObjective):
         right = (jnp.argmax(logits) == jnp.argmax(label)).astype(logits.dtype)
         if self.adversarial:
             uphill = jax.grad(lambda v: entropy(jax.lax.stop_gradient(model), v)[0])(inputs)
-            # A gradient that vanished in float32 has no direction: the example then stays where it is.
-            length = jnp.maximum(jnp.sqrt(jnp.sum(uphill**2)), jnp.finfo(uphill.dtype).tiny)
-            loss = 0.5 * (loss + entropy(model, inputs + self.adversarial / length * uphill)[0])
+            loss = 0.5 * (loss + entropy(model, inputs + self.adversarial * _unit(uphill))[0])
+        if self.virtual:
+            start = jax.random.normal(jax.random.fold_in(noise_key, 1), inputs.shape, inputs.dtype)
+            loss = loss + self._changed(lambda m, v: m.logits(v, masks), model, inputs, logits, start)
         return loss, right
+
+    def _changed(self, read: Any, model: Any, inputs: Any, logits: Any, start: Any) -> Scalar:
+        """KL between the prediction and that one step away, where it changes most, sought from a random start."""
+        said = jax.lax.stop_gradient(jax.nn.log_softmax(logits))
+
+        def divergence(model: Any, step: Any) -> Scalar:
+            return jnp.sum(jnp.exp(said) * (said - jax.nn.log_softmax(read(model, inputs + step))))
+
+        held = jax.lax.stop_gradient(model)
+        uphill = jax.grad(lambda step: divergence(held, step))(PROBE * _unit(start))
+        return divergence(model, self.virtual * _unit(uphill))
 
     def _noisy(self, inputs: Float[Array, " n"], key: PRNGKeyArray) -> Float[Array, " n"]:
         if not self.noise:
             return inputs
         return inputs + self.noise * jax.random.normal(key, inputs.shape, inputs.dtype)
+
+
+def _unit(step: Float[Array, " n"]) -> Float[Array, " n"]:
+    """A step of length one; one that vanished in float32 has no direction, and stays zero."""
+    return step / jnp.maximum(jnp.sqrt(jnp.sum(step**2)), jnp.finfo(step.dtype).tiny)
