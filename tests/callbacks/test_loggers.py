@@ -209,7 +209,8 @@ def test_pictures_now_and_then():
 
 def test_stages_before_the_training_have_steps_of_their_own():
     fake, rbm = Fake(), RBM(**SMALL).fit(X)
-    with told(rbm, [fake, print]):
+    with told(rbm, [fake, print]) as begin:
+        begin()
         for step in (1, 2):
             fake(Event(step, 2, step / 2, {"loss": 0.5}, None, [{"seconds": 1.0}], "layer 1 of 2"))
         fake(Event(1, 1, 1.0, {"loss": 0.2}, None, [{"seconds": 1.0}]))

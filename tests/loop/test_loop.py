@@ -80,7 +80,7 @@ def test_a_divergence_is_rolled_back_halved_and_reported(X):
     try:
         # Every parameter drifts by 150 a step: ten steps of 150 pass the limit of 1000, of 75 not.
         drift = optax.stateless(lambda updates, params: jax.tree.map(lambda u: 150.0 + 0.0 * u, updates))
-        rbm = RBM(**{**SMALL, "optimizer": drift, "n_epochs": 1, "centring": 0})
+        rbm = RBM(**{**SMALL, "optimizer": drift, "n_epochs": 1, "centring": 0, "monitor": None})
         rbm.fit(X)
     finally:
         training.display = real

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 
+import latentia
 from latentia.commands.reproduce import _text, reproduce
 from latentia.core.errors import DataError, ParameterError
 from latentia.recipes import RECIPES, word_senses
@@ -47,6 +48,21 @@ def test_the_page_and_the_files_tell_the_same(result):
     saved = json.loads((out / "evaluation.json").read_text())["recipe"]
     assert saved["atoms of spring"] == figures["atoms of spring"]
     assert (out / "atoms.safetensors").is_file()
+
+
+def test_a_run_folder_lies_beside_the_page(result):
+    out, figures = result
+    run = out / "run"
+    assert figures["run"] == str(run)
+    atoms = latentia.load(run / "model.safetensors").components_
+    np.testing.assert_array_equal(atoms, latentia.load(out / "atoms.safetensors").components_)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["squared_error"] < rows[0]["squared_error"]
+    assert json.loads((run / "config.json").read_text())["params"]["update"] == "ksvd"
+    assert json.loads((run / "evaluation.json").read_text()) == json.loads((out / "evaluation.json").read_text())
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "Squared error" in page
+    assert "The idea" not in page  # which is what the page above is about
 
 
 def test_atoms_are_read_by_cosine_and_negative_ones_by_the_opposite():

@@ -9,6 +9,7 @@ are special, ``_blueprint`` and ``_rows``. It gets ``fit``, ``transform``, ``inv
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -132,7 +133,8 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         plan = self._plan(rows.shape[0])
         training.open_folder(self, plan, rows.shape[0])
         weights = training.normalised_weights(sample_weight, rows.shape[0])
-        with callbacks.told(self, plan.callbacks):
+        with callbacks.told(self, plan.callbacks) as begin:
+            plan = dataclasses.replace(plan, begin=begin)
             model = self._pretrain(model, rows, seed, plan, weights)
             self._train(model, rows, seed, plan, weights, state=None)
         return self
@@ -328,6 +330,15 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     def monitors(self, model: Any, rows: np.ndarray) -> dict[str, Callable[[Any], float]]:
         """Metrics of the whole model to follow while it trains, by name; none unless a family has some."""
+        del model, rows
+        return {}
+
+    def ignorance(self, model: Any, rows: np.ndarray) -> dict[str, float]:
+        """What some of the monitors say of a model that knows every site by itself alone, by name.
+
+        Each of them lies on one side of zero, and away from it is worse. A model that does worse than this while it
+        trains has collapsed, and its run is rolled back.
+        """
         del model, rows
         return {}
 

@@ -2,13 +2,14 @@
 
 The loop calls any function after every chunk (:class:`latentia.learning.fit.Event`). A log, however, must be opened
 before the first stage and closed after the last one, whatever becomes of the run; only the estimator knows when.
+It is opened as late as can be, right before the first step: a fit that is refused leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import abc
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -50,16 +51,23 @@ class Callback(abc.ABC):
 
 
 @contextmanager
-def told(estimator: Any, callbacks: Sequence[Any], *, goes_on: bool = False) -> Iterator[None]:
-    """A fit around which callbacks are opened and closed. That a log cannot be closed costs a warning, no model."""
+def told(estimator: Any, callbacks: Sequence[Any], *, goes_on: bool = False) -> Iterator[Callable[[], None]]:
+    """A fit after which callbacks are closed; what it yields opens them, the first time that it is called.
+
+    That a log cannot be closed costs a warning, no model.
+    """
     begun: list[Callback] = []
+    waiting = [callback for callback in callbacks if isinstance(callback, Callback)]
+
+    def begin() -> None:
+        while waiting:
+            begun.append(waiting.pop(0))
+            begun[-1].begin(estimator, goes_on=goes_on)
+
     outcome: Outcome = "failed"
     try:
-        for callback in callbacks:
-            if isinstance(callback, Callback):
-                begun.append(callback)
-                callback.begin(estimator, goes_on=goes_on)
-        yield
+        yield begin
+        begin()  # a fit without a single step has begun and ended too
         outcome = "finished"
     except KeyboardInterrupt:
         outcome = "interrupted"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -10,8 +11,10 @@ import equinox as eqx
 import jax
 import numpy as np
 import optax
+from scipy.special import entr
 from sklearn.utils import check_random_state
 
+from latentia.core import space
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.model import Decodes, Normalised
 from latentia.estimator import checks, training
@@ -94,7 +97,8 @@ class GradientEstimator(LatentEstimator):
             model, rows = self._begin(self._validate(X, reset=True), seed, y)
         plan = self._plan(rows.shape[0]).one_pass(rows.shape[0])
         weights = training.normalised_weights(sample_weight, rows.shape[0])
-        with told(self, plan.callbacks, goes_on=goes_on):
+        with told(self, plan.callbacks, goes_on=goes_on) as begin:
+            plan = dataclasses.replace(plan, begin=begin)
             self._train(model, rows, seed, plan, weights, state=self.__dict__.get("_state"))
         self._next_seed = seed + 1  # the next pass meets other random numbers
         return self
@@ -110,7 +114,7 @@ class GradientEstimator(LatentEstimator):
 
     def monitors(self, model: Any, rows: np.ndarray) -> dict[str, Callable[[Any], float]]:
         """Pseudo-likelihood over all sites of a few fixed rows; their squared error where data are real."""
-        few = read_rows(rows, np.linspace(0, rows.shape[0] - 1, MONITOR_ROWS).astype(int))
+        few = monitored(rows)
         scorer = self.validation_scorer(few)
         if isinstance(model, Normalised):
             return {"log_likelihood": scorer} if self.monitor else {}
@@ -120,6 +124,17 @@ class GradientEstimator(LatentEstimator):
         cost = few.size * sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_array)))
         wanted = self.monitor == "always" or (self.monitor == "auto" and cost < MONITOR_COST)
         return {"pseudo_likelihood": scorer} if wanted else {}
+
+    def ignorance(self, model: Any, rows: np.ndarray) -> dict[str, float]:
+        """The pseudo-likelihood of independent sites, or the squared error of predicting every site's mean."""
+        if isinstance(model, Normalised) or not (can_pseudo(model) or isinstance(model, Decodes)):
+            return {}
+        few = self._rows(monitored(rows)[:, : self.n_features_in_], purpose="scoring")
+        x = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(space.encode_seen(model.x_space, few))]
+        if can_pseudo(model):
+            return {"pseudo_likelihood": -sum(_entropy(leaf) for leaf in x)}
+        spread = np.concatenate([leaf.var(axis=0).ravel() for leaf in x])
+        return {"reconstruction_error": float(spread.mean())}
 
     def _stage_plan(self, n_rows: int, n_epochs: int) -> Plan:
         """The plan of a stage that comes before the training proper."""
@@ -162,3 +177,14 @@ class GradientEstimator(LatentEstimator):
             weight_decay=self.weight_decay,
             clip=self.clip,
         )
+
+
+def monitored(rows: np.ndarray) -> np.ndarray:
+    """The few training rows that are followed: evenly spread, and the same ones every time."""
+    return read_rows(rows, np.linspace(0, rows.shape[0] - 1, MONITOR_ROWS).astype(int))
+
+
+def _entropy(x: np.ndarray) -> float:
+    """Of all sites, each by itself; its two states differ in sign, or its many are one-hot along the last axis."""
+    p = x.mean(axis=0) if x.ndim > 2 else np.stack([(x > 0).mean(axis=0), (x <= 0).mean(axis=0)])
+    return float(entr(p).sum())

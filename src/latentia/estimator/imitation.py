@@ -181,7 +181,8 @@ class Imitated(LatentEstimator):
             callbacks=tuple(callbacks or ()),
             display=lambda stage: display(self.verbose, f"{type(self).__name__} {kind}: {stage}"),
         )
-        with told(self, journal.callbacks):
+        with told(self, journal.callbacks) as begin:
+            begin()
             try:
                 found = self._learn_encoder(recipe, X, signals, journal)
             except DivergenceError as error:

@@ -107,6 +107,11 @@ class ReconstructionEstimator(GradientEstimator):
         rows = self._rows(rows[:, : self.n_features_in_], purpose="scoring")
         return lambda model: -float(np.mean(apply_rows(_energy, model, space.encode(model.x_space, rows))))
 
+    def ignorance(self, model: Any, rows: np.ndarray) -> dict[str, float]:
+        """Nothing: what is followed is the model's own energy, for which no such value is known."""
+        del model, rows
+        return {}
+
     # -- use -----------------------------------------------------------------------------------------------
 
     def energy(self, X: Any) -> np.ndarray:

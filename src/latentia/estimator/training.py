@@ -59,6 +59,7 @@ class Plan:
     run_dir: str | Path | None = None
     resume: bool = False
     constant_rate: bool = False
+    begin: Callable[[], None] = lambda: None
     callbacks: Sequence[Callable[[loop.Event], Any]] = ()
 
     def one_pass(self, n_rows: int) -> Plan:
@@ -145,12 +146,15 @@ def run(
         seed=seed,
         chunk=plan.chunk,
         monitors=estimator.monitors(model, rows),
+        # Weights may leave out the very rows that are monitored.
+        ignorance=estimator.ignorance(model, rows) if weights is None else {},
         score=None if held_out is None else estimator.validation_scorer(held_out),
         patience=plan.patience,
         tolerance=plan.tolerance,
         folder=folder,
         resume=plan.resume,
         fingerprint=fingerprint,
+        begin=plan.begin,
         callbacks=plan.callbacks,
         display=display(estimator.verbose, type(estimator).__name__),
     )
@@ -178,6 +182,7 @@ def run_stack(
             folder=None if plan.run_dir is None else Path(plan.run_dir) / "pretraining" / f"stage-{index + 1}",
             resume=plan.resume,
             fingerprint=fingerprint,
+            begin=plan.begin,
             callbacks=plan.callbacks,
             display=display(estimator.verbose, f"{type(estimator).__name__}: {stage.name}"),
             stage=stage.name,

@@ -15,7 +15,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from latentia.core.sharding import data_mesh, replicated
 from latentia.learning import checkpoint, interrupts
 from latentia.learning.batches import Batches, RowOrder
 from latentia.learning.compiled import AbstractPrepare, Carry, Inputs, is_compiled, run_chunk
+from latentia.learning.guard import Guard
 from latentia.learning.hosted import HostBatches, run_on_host
 from latentia.learning.progress import Display, Silent
 from latentia.ops.arrays import largest
@@ -72,6 +73,8 @@ class Settings:
         chunk: about how many steps run between two looks of the host.
         devices: which devices to spread batches over; all of the default backend if None.
         monitors: further metrics of the model by name, computed after every chunk.
+        ignorance: what some of the monitors say of a model that knows every site by itself alone; a model that is
+            worse has collapsed (:mod:`latentia.learning.guard`).
         score: validation score of a model (higher is better), computed after every chunk.
         patience: chunks without a better score before the run stops, keeping the best; 0 never stops.
         tolerance: least gain of the score that counts.
@@ -79,6 +82,7 @@ class Settings:
         resume: go on from the folder's checkpoint if there is one.
         fingerprint: what a checkpoint must have been written with.
         checkpoint_seconds: least time between two checkpoints.
+        begin: called before the first step, once everything that can be refused has been looked at.
         callbacks: called with an :class:`Event` after every chunk.
         display: what a person sees.
         stage: which stage of several this run is; empty for the training proper.
@@ -90,6 +94,7 @@ class Settings:
     chunk: int = 500
     devices: Sequence[Any] | None = None
     monitors: dict[str, Callable[[Any], float]] = dataclasses.field(default_factory=dict)
+    ignorance: dict[str, float] = dataclasses.field(default_factory=dict)
     score: Callable[[Any], float] | None = None
     patience: int = 0
     tolerance: float = 0.0
@@ -97,6 +102,7 @@ class Settings:
     resume: bool = False
     fingerprint: str = ""
     checkpoint_seconds: float = 20.0
+    begin: Callable[[], None] = lambda: None
     callbacks: Sequence[Callable[[Event], Any]] = ()
     display: Display = dataclasses.field(default_factory=Silent)
     stage: str = ""
@@ -129,7 +135,16 @@ def fit(
 ) -> Result:
     """Train ``model`` on the rows of ``X``; ``state`` continues an earlier run's learner."""
     run = _Run(model, X, learner, prepare, settings, key, weights, state)
-    settings.display.start(run.n_steps, run.step)
+    try:
+        settings.begin()
+        return _through(run)
+    finally:
+        run.batches.close()
+
+
+def _through(run: _Run) -> Result:
+    """The chunks of a run; whatever ends it, what was learned is saved."""
+    run.settings.display.start(run.n_steps, run.step)
     try:
         with jax.set_mesh(run.mesh), interrupts.remembered() as interrupted:
             while run.step < run.n_steps and not run.stopped:
@@ -144,8 +159,7 @@ def fit(
         error.result = run.result()
         raise
     finally:
-        run.batches.close()
-        settings.display.stop()
+        run.settings.display.stop()
     run.save(force=True)
     return run.result()
 
@@ -196,6 +210,8 @@ class _Run:
         self.carry = _spread(_copy(Carry(model, state)), self.mesh)
         self.best = _copy(self.learner.final(model, state)) if self.settings.patience else None
         self._check_margin(model)
+        known = {name: value for name, value in self.settings.ignorance.items() if name in self.settings.monitors}
+        self.guard = Guard(known, self._monitored(known))
         folder = self.settings.folder
         if folder is None:
             return
@@ -232,15 +248,28 @@ class _Run:
         self.batches.release(data, weights)
         self.compile_seconds += compiling
         self.seconds += time.perf_counter() - begin - compiling
-        if bool(results["finite"]) and float(results["largest"]) < self.limit:
+        metrics = {name: float(value) for name, value in results["metrics"].items()}
+        why = self._trouble(results, metrics)
+        if why is None:
             self.step += self.chunk
-            self._keep({name: float(value) for name, value in results["metrics"].items()})
+            self._keep(metrics)
         else:
-            self._roll_back(good, "non-finite numbers" if not results["finite"] else "exploding parameters")
+            self._roll_back(good, why)
+
+    def _trouble(self, results: dict, metrics: dict[str, float]) -> str | None:
+        """Why the chunk must not be kept, or None; what the monitors say joins the metrics."""
+        if not results["finite"]:
+            return "non-finite numbers"
+        if not float(results["largest"]) < self.limit:
+            return "exploding parameters"
+        metrics.update(self._monitored(self.settings.monitors))
+        return self.guard.collapsed(metrics)
+
+    def _monitored(self, names: Iterable[str]) -> dict[str, float]:
+        model = self.learner.final(self.carry.model, self.carry.state)
+        return {name: float(self.settings.monitors[name](model)) for name in names}
 
     def _keep(self, metrics: dict[str, float]) -> None:
-        for name, monitor in self.settings.monitors.items():
-            metrics[name] = float(monitor(self.learner.final(self.carry.model, self.carry.state)))
         if self.settings.score is not None:
             metrics["validation_score"] = self._validate()
         epoch = self.step * self.settings.batch_size / self.batches.X.shape[0]

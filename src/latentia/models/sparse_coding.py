@@ -14,6 +14,7 @@ The codes are found, not summed out, so there is no likelihood: models are compa
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
@@ -368,7 +369,8 @@ class DictionaryLearning(SparseEstimator):
             model, rows = self._begin(self._validate(X, reset=True), seed, y)
         plan = self._plan(rows.shape[0]).one_pass(rows.shape[0])
         weights = training.normalised_weights(sample_weight, rows.shape[0])
-        with told(self, plan.callbacks, goes_on=goes_on):
+        with told(self, plan.callbacks, goes_on=goes_on) as begin:
+            plan = dataclasses.replace(plan, begin=begin)
             self._train(model, rows, seed, plan, weights, state=self.__dict__.get("_state"))
         self._next_seed = seed + 1  # the next pass meets the rows in another order
         return self

@@ -6,6 +6,9 @@ vector was learned without knowing that words have senses.
 
 The vectors are GloVe's (Pennington, Socher and Manning, 2014), 50,000 English words in 100 dimensions, scaled to
 length one, from ``$LATENTIA_DATA/glove``. The quick variant makes up a small vocabulary instead.
+
+The page ``report.html`` is about words. Beside it ``run`` is an ordinary run folder, with the model, its metrics
+and a report of its own, for ``latentia encode``, ``evaluate`` and ``report``.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 }
 #: Atoms in a word, and words that an atom is read by.
 ACTIVE, NEAREST = 5, 9
+#: The run's folder, beside the page.
+RUN = "run"
 _FILES = ("glove6B_100d_top50k_f16.npz", "glove.6B.100d.txt")
 #: The made-up vocabulary: words of one topic each, and two that have two.
 TOPICS = {
@@ -61,6 +66,7 @@ def _run(out: Path, variant: str, seed: int, word: Sequence[str] = ()) -> dict[s
         update="ksvd",
         n_epochs=settings["n_epochs"],
         random_state=seed,
+        run_dir=out / RUN,
         verbose=int(variant != "quick"),
     ).fit(vectors)
     learning.save(out / "atoms.safetensors")
@@ -79,11 +85,14 @@ def _run(out: Path, variant: str, seed: int, word: Sequence[str] = ()) -> dict[s
         "seconds of learning": learning.history_[-1]["seconds"],
         "total seconds": time.perf_counter() - begin,
     }
-    write_json(out / "evaluation.json", {"recipe": figures})
+    for folder in (out, out / RUN):
+        write_json(folder / "evaluation.json", {"recipe": figures})
     from latentia.recipes.word_senses_page import write_page
+    from latentia.report import build_report
 
+    build_report(out / RUN, rows=vectors, title="Atoms of word vectors")
     page = write_page(out / "report.html", figures, lists, learning.history_, codes, readings.named)
-    return {**figures, "report": str(page)}
+    return {**figures, "report": str(page), "run": str(out / RUN)}
 
 
 def _line(coefficient: float, nearest: list[str]) -> str:

@@ -19,12 +19,12 @@ tolerance (more atoms than dimensions, nearly dependent ones) go on with plain c
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from latentia.inference.sparse import _kernels_factor as factors
 from latentia.inference.sparse._kernels_bits import excess, larger, ranked_single
 from latentia.inference.sparse._kernels_shared import sort_support
 from latentia.inference.sparse._kernels_sweeps import certify, residual_correlations, sweeps
+from latentia.inference.sparse.caching import njit
 
 CONTRACT = {"contract", "nsz"}
 

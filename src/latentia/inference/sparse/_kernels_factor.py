@@ -8,7 +8,8 @@ column: O(|S|²) each. Rows of U are contiguous, which is what both need.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from latentia.inference.sparse.caching import njit
 
 CONTRACT = {"contract", "nsz"}
 REORDER = {"contract", "nsz", "reassoc"}

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections import namedtuple
 
 import numpy as np
-from numba import njit
 
 from latentia.inference.sparse._kernels_sweeps import residual_correlations
+from latentia.inference.sparse.caching import njit
 
 #: gram of the atoms as they are; members: their numbers, group after group; starts: where each group begins there;
 #: a: thresholds of the groups; steepness: L_g; norms: of the atoms; features: d; rounding: as for single atoms.

@@ -18,11 +18,11 @@ References:
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from latentia.inference.sparse import _kernels_factor as factors
 from latentia.inference.sparse._kernels_shared import sort_support
 from latentia.inference.sparse._kernels_sweeps import certify, residual_correlations, sweeps
+from latentia.inference.sparse.caching import njit
 
 #: What an atom is doing.
 IDLE, USED, BARRED = 0, 1, 2

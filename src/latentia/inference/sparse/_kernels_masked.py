@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from latentia.inference.sparse.caching import njit
 
 # Sums may be reordered to use vector instructions; NaN is still NaN. A loop with a sum stores nothing: where arrays
 # lie a few bytes apart the compiler takes a second, scalar version of a loop that stores, and the sum would have

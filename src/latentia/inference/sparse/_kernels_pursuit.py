@@ -19,11 +19,11 @@ References:
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from latentia.inference.sparse._kernels_bits import ranked_double
 from latentia.inference.sparse._kernels_factor import DEPENDENT
 from latentia.inference.sparse._kernels_shared import sort_support
+from latentia.inference.sparse.caching import njit
 
 CONTRACT = {"contract", "nsz"}
 

@@ -9,7 +9,8 @@ and panels of it stay in the second-level cache, which makes it as fast as a BLA
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from latentia.inference.sparse.caching import njit
 
 CONTRACT = {"contract", "nsz"}
 

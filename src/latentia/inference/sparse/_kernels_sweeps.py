@@ -20,7 +20,8 @@ from __future__ import annotations
 from collections import namedtuple
 
 import numpy as np
-from numba import njit
+
+from latentia.inference.sparse.caching import njit
 
 CONTRACT = {"contract", "nsz"}
 FAST = {"contract", "nsz", "reassoc", "nnan"}
