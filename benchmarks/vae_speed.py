@@ -2,8 +2,8 @@
 
 784-200-200-50 and back, tanh, Bernoulli pixels binarised anew at every step, one draw, Adam; all measure whole
 epochs over the same rows, data in memory, without validation. pythae's trainer takes the same networks; its data
-are binarised once, since it does nothing else, and its own bookkeeping is part of its time. Compiling is told apart.
-Peers that are not installed are left out. Run:
+are binarised once, since it does nothing else, and its own bookkeeping is part of its time. Compiling is told
+apart. Peers that are not installed are left out. Run:
 
     PYTHONPATH=src python benchmarks/vae_speed.py --threads 2
 """
