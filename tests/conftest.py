@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-# Compiled functions are shared between the test processes and between runs.
+# Compiled functions are shared between the test processes and between runs: all of them, because most are single
+# operations on a few numbers, which take longer to compile than to read.
 os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", os.path.join(os.path.dirname(__file__), "..", ".pytest_cache", "jax")
 )
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # Tiny models take far longer to compile than to run: do not optimise.
 _FLAGS = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
 if version("jaxlib").startswith("0.10."):  # later ones do not know the flag, and refuse to start

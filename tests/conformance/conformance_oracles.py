@@ -321,11 +321,17 @@ def _coarse(model: Any, x: Any, half: float = 14.0, n: int = 40, rows: int = 204
     z = np.stack([g.ravel() for g in np.meshgrid(*[axis] * width, indexing="ij")], axis=1)
     count = len(flat(x))
     padded = at(x, np.arange(-(-count // rows) * rows) % count)
-    found = [
-        logsumexp(-np.asarray(energies(model, at(padded, slice(i, i + rows)), z)), axis=1)
-        for i in range(0, len(flat(padded)), rows)
-    ]
+    blocks = range(0, len(flat(padded)), rows)
+    found = [_log_sum_exp(-np.asarray(energies(model, at(padded, slice(i, i + rows)), z))) for i in blocks]
     return -np.concatenate(found)[:count] - width * np.log(axis[1] - axis[0])
+
+
+def _log_sum_exp(rows: np.ndarray) -> np.ndarray:
+    """SciPy's, which makes several copies, takes three times as long; ``rows`` are overwritten."""
+    top = rows.max(axis=1)
+    rows -= top[:, None]
+    np.exp(rows, out=rows)
+    return top + np.log(rows.sum(axis=1))
 
 
 # -- checks -----------------------------------------------------------------------------------------

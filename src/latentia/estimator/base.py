@@ -148,7 +148,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             rows = np.column_stack([rows, targets])
         model = self.build(self.blueprint_, seed=seed)
         if isinstance(model, Initialised):
-            x = space.encode(model.x_space, jnp.asarray(training.some_rows(rows, seed)))
+            x = space.encode(model.x_space, jax.device_put(training.some_rows(rows, seed)))
             model = _initialise(model, x, random.key(seed))
         return model, rows
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from latentia.ops.arrays import batch_size
@@ -40,4 +39,4 @@ def apply_rows(function: Callable[..., Any], model: Any, *rows: Any) -> Any:
 
 def _padded(rows: np.ndarray, n: int) -> Any:
     rows = np.asarray(rows, np.float32)
-    return jnp.asarray(np.concatenate([rows, np.repeat(rows[:1], n - rows.shape[0], axis=0)]))
+    return jax.device_put(np.concatenate([rows, np.repeat(rows[:1], n - rows.shape[0], axis=0)]))

@@ -99,7 +99,7 @@ def some_rows(rows: np.ndarray, seed: int, most: int = 20_000) -> np.ndarray:
 
 def survey(rows: np.ndarray, prepare: AbstractPrepare, seed: int) -> Any:
     """Visibles of many rows, as training meets them."""
-    return prepare(jnp.asarray(some_rows(rows, seed)), key=random.key(seed))
+    return prepare(jax.device_put(some_rows(rows, seed)), key=random.key(seed))
 
 
 def validate_mapped(estimator: Any, X: np.ndarray, *, reset: bool) -> np.ndarray:

@@ -21,6 +21,9 @@ from latentia.core.sharding import place
 
 #: Larger arrays stay on the host and are streamed.
 DEVICE_BYTES = 2 * 1024**3
+#: Arrays up to this size lie on the device with room for more rows: see :func:`_roomy`.
+ROOMY_BYTES = 16 * 1024**2
+LEAST_ROWS = 256
 #: What one streamed chunk may take.
 CHUNK_BYTES = 64 * 1024**2
 
@@ -91,6 +94,19 @@ def _read_file(X: Any, rows: np.ndarray) -> np.ndarray:
     return out
 
 
+def _roomy(array: np.ndarray) -> np.ndarray:
+    """The array, if it is small, with zeros after it up to a power of two rows: nobody reads them.
+
+    A loop is compiled for the shape of its data; so one serves all the folds of a cross-validation, whose numbers
+    of rows differ by one.
+    """
+    n_rows = array.shape[0]
+    room = max(LEAST_ROWS, 1 << (n_rows - 1).bit_length()) - n_rows
+    if array.nbytes > ROOMY_BYTES:
+        return array
+    return np.concatenate([array, np.zeros((room, *array.shape[1:]), array.dtype)])
+
+
 class Batches:
     """Chunks of batches for the training loop, from the device or streamed.
 
@@ -107,8 +123,8 @@ class Batches:
         self._pool = ThreadPoolExecutor(1) if self.streamed else None
         self._next: tuple[tuple[int, int], Future] | None = None
         if not self.streamed:
-            self._data = place(np.asarray(X, np.float32), mesh)
-            self._weights = None if weights is None else place(weights, mesh)
+            self._data = place(_roomy(np.asarray(X, np.float32)), mesh)
+            self._weights = None if weights is None else place(_roomy(weights), mesh)
 
     def largest_chunk(self) -> int:
         """The most steps that one chunk may hold."""

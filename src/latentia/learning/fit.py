@@ -21,7 +21,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import PRNGKeyArray
@@ -204,9 +203,9 @@ class _Run:
     def _start(self, model: Any, state: Any) -> None:
         if state is None:
             init_key, prepare_key = jax.random.split(jax.random.fold_in(self.key, 0))
-            x = self.prepare(jnp.asarray(self.batches.sample(self.settings.batch_size)), key=prepare_key)
+            x = self.prepare(jax.device_put(self.batches.sample(self.settings.batch_size)), key=prepare_key)
             state = _init(self.learner, model, x, init_key)
-        self.limit = EXPLOSION * max(1.0, float(largest(model)))
+        self.limit = EXPLOSION * max(1.0, float(_largest(model)))
         self.carry = _spread(_copy(Carry(model, state)), self.mesh)
         self.best = _copy(self.learner.final(model, state)) if self.settings.patience else None
         self._check_margin(model)
@@ -361,5 +360,10 @@ def _spread(tree: Any, mesh: Mesh) -> Any:
     return jax.tree.map(lambda leaf: leaf if on_mesh(leaf) else jax.device_put(leaf, everywhere), tree)
 
 
+_largest = eqx.filter_jit(largest)  # one program, where leaf by leaf would be many
+
+
 def _copy(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True) if isinstance(leaf, jax.Array) else leaf, tree)
+    """The tree with arrays of its own; a transfer, so that no shape has to be compiled for."""
+    fresh = lambda leaf: jax.device_put(leaf, leaf.sharding, may_alias=False)  # noqa: E731
+    return jax.tree.map(lambda leaf: fresh(leaf) if isinstance(leaf, jax.Array) else leaf, tree)

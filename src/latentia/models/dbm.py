@@ -189,7 +189,7 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
         makers = [self._stage(model, index) for index in range(len(self.hidden))]
         stages = training.run_stack(self, rows[:, : self.n_features_in_], makers, plan, seed, weights)
         model = assemble(model, [stage.model for stage in stages])
-        x = space.encode(model.x_space, jnp.asarray(training.some_rows(rows, seed)))
+        x = space.encode(model.x_space, jax.device_put(training.some_rows(rows, seed)))
         return _recentred(model, x)
 
     def _stage(self, model: LayeredModel, index: int) -> Maker:
@@ -205,7 +205,7 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
             prepare = Copies(encode, copies[0])
             plan = self._stage_plan(rows.shape[0], self.pretraining_epochs)
             learner = GradientLearner(contrastive.pcd(1), self._optimizer(plan), centring=self.centring)
-            x = prepare(jnp.asarray(training.some_rows(rows, 0)), key=key)
+            x = prepare(jax.device_put(training.some_rows(rows, 0)), key=key)
             return Stage(
                 f"pretraining layer {index + 1} of {depth}",
                 _started(stage, x, key),
@@ -214,7 +214,7 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
                 plan.n_steps,
                 plan.batch_size,
                 plan.chunk,
-                lambda model, rows: np.asarray(_codes(model, below.space.encode(jnp.asarray(rows)))),
+                lambda model, rows: np.asarray(_codes(model, below.space.encode(jax.device_put(rows)))),
             )
 
         return make

@@ -210,10 +210,10 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
             learner = GradientLearner(self._contrastive(), self._optimizer(plan), self.averaging, self.centring)
             make_key, prepare_key = jax.random.split(key)
             rbm = RBMModel.make(below, hidden, key=make_key, weight_scale=self.weight_scale)
-            rbm = _started(rbm, prepare(jnp.asarray(training.some_rows(rows, 0)), key=prepare_key), key)
+            rbm = _started(rbm, prepare(jax.device_put(training.some_rows(rows, 0)), key=prepare_key), key)
 
             def encode(rbm: RBMModel, rows: np.ndarray) -> np.ndarray:
-                codes = _codes(rbm, space.encode(rbm.x_space, jnp.asarray(rows)))
+                codes = _codes(rbm, space.encode(rbm.x_space, jax.device_put(rows)))
                 return np.column_stack([codes, rows[:, n_data:]])  # labels wait for the last stage
 
             name = f"layer {index + 1} of {depth}"

@@ -271,7 +271,7 @@ class StackedAutoencoder(Finetunes, ReconstructionEstimator):
             sizes = (rows.shape[1], int(self.hidden[index]))
             options = {"code_activation": named[index], "tied": True, "loss": loss, "output": output}
             model = AutoencoderModel.dense(sizes, key=key, **options)
-            some = jnp.asarray(training.some_rows(rows, 0))
+            some = jax.device_put(training.some_rows(rows, 0))
             model = _started(model, some, key)
             surrogate = Reconstruction(self._noise(), float(self.emphasis), relative=loss != "cross_entropy")
             surrogate = surrogate.surveyed(model, lambda: some, key=key)
@@ -288,7 +288,7 @@ class StackedAutoencoder(Finetunes, ReconstructionEstimator):
             visible = make_units("gaussian" if real else "bernoulli", rows.shape[1])
             rbm = RBMModel.make(visible, make_units(units, int(self.hidden[index])), key=key)
             prepare = training.Encode(rbm.x_space, sample=not real)
-            rbm = _started(rbm, prepare(jnp.asarray(training.some_rows(rows, 0)), key=key), key)
+            rbm = _started(rbm, prepare(jax.device_put(training.some_rows(rows, 0)), key=key), key)
             return self._stage(index, rbm, objective("cd", k=1), prepare, rows.shape[0])
 
         return make
@@ -303,7 +303,7 @@ class StackedAutoencoder(Finetunes, ReconstructionEstimator):
         named = self._named()[index]
 
         def encode(model: Any, rows: np.ndarray) -> np.ndarray:
-            return np.asarray(_raised(_layer(model), named, jnp.asarray(rows)))
+            return np.asarray(_raised(_layer(model), named, jax.device_put(rows)))
 
         name = f"layer {index + 1} of {len(self.hidden)}"
         return Stage(name, model, learner, prepare, plan.n_steps, plan.batch_size, plan.chunk, encode)
