@@ -24,6 +24,9 @@ import jax  # noqa: E402
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
+# Tracing makes many objects that live on; looking through them every 700 takes a twentieth of the time.
+gc.set_threshold(20_000, 20, 20)
+
 #: Every compiled function keeps some memory mappings, of which Linux allows a process 65,530.
 MOST_MAPPINGS = 20_000
 

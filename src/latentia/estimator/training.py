@@ -68,7 +68,7 @@ class Plan:
         return dataclasses.replace(
             self,
             n_steps=steps,
-            chunk=steps,
+            chunk=min(steps, self.chunk),
             validation_fraction=0.0,
             patience=0,
             run_dir=None,

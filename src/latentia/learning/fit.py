@@ -204,8 +204,10 @@ class _Run:
         if state is None:
             init_key, prepare_key = jax.random.split(jax.random.fold_in(self.key, 0))
             x = self.prepare(jax.device_put(self.batches.sample(self.settings.batch_size)), key=prepare_key)
-            state = _init(self.learner, model, x, init_key)
-        self.limit = EXPLOSION * max(1.0, float(_largest(model)))
+            state, top = _init(self.learner, model, x, init_key)
+        else:
+            top = _largest(model)
+        self.limit = EXPLOSION * max(1.0, float(top))
         self.carry = _spread(_copy(Carry(model, state)), self.mesh)
         self.best = _copy(self.learner.final(model, state)) if self.settings.patience else None
         self._check_margin(model)
@@ -349,8 +351,9 @@ class _Run:
 
 
 @eqx.filter_jit
-def _init(learner: AbstractLearner, model: Any, x: Any, key: PRNGKeyArray) -> Any:
-    return learner.init(model, x, key=key)
+def _init(learner: AbstractLearner, model: Any, x: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
+    """(state, largest parameter), in one program."""
+    return learner.init(model, x, key=key), largest(model)
 
 
 def _spread(tree: Any, mesh: Mesh) -> Any:
@@ -360,7 +363,7 @@ def _spread(tree: Any, mesh: Mesh) -> Any:
     return jax.tree.map(lambda leaf: leaf if on_mesh(leaf) else jax.device_put(leaf, everywhere), tree)
 
 
-_largest = eqx.filter_jit(largest)  # one program, where leaf by leaf would be many
+_largest = eqx.filter_jit(largest)
 
 
 def _copy(tree: Any) -> Any:

@@ -31,4 +31,4 @@ def to_double(tree: Any) -> Any:
 
 def batch_to_double(batch: Any) -> Any:
     """A batch of values, from NumPy or JAX arrays of any kind, in float64; call it inside :func:`double`."""
-    return jax.tree.map(lambda a: jnp.asarray(np.asarray(a, dtype=np.float64)), batch)
+    return jax.tree.map(lambda a: jax.device_put(np.asarray(a, dtype=np.float64)), batch)
