@@ -67,6 +67,7 @@ class Training:
             rows,
             jax.random.fold_in(self.key, self.step),
             self.learner.period,
+            long=True,
         )
         self.carry, _, seconds = run_chunk(inputs, self.carry)
         jax.block_until_ready(self.carry)

@@ -16,7 +16,7 @@ from latentia import GaussianModel
 from latentia.core.errors import DataError, ParameterError
 from latentia.learning.score_matching import DenoisingScoreMatching, ScoreMatching, hyvarinen_score
 from latentia.likelihood.precision import double
-from latentia.models.gaussian import FLOOR, GaussianEnergy
+from latentia.models.gaussian_energy import FLOOR, GaussianEnergy
 from latentia.ops import graphical, whitening
 from latentia.ops.derivatives import laplacian, slope_and_curvature
 

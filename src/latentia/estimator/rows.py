@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
 from latentia.ops.arrays import batch_size
+from latentia.ops.compiling import briefly
 
 BLOCK = 4096
 
 
-@eqx.filter_jit
+@briefly
 def _block(function: Callable[..., Any], model: Any, rows: Any) -> Any:
     return jax.vmap(lambda *row: function(model, *row))(*rows)
 

@@ -16,6 +16,7 @@ from jaxtyping import PRNGKeyArray
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.sharding import split
 from latentia.ops.arrays import all_finite, largest
+from latentia.ops.compiling import untuned
 
 _CACHE: OrderedDict[Any, Any] = OrderedDict()
 _CACHE_SIZE = 64
@@ -41,6 +42,7 @@ class Inputs(eqx.Module):
     rows: Any
     key: PRNGKeyArray
     period: int = eqx.field(static=True)
+    long: bool = eqx.field(static=True)  # whether the run is long enough to be worth a longer compilation
 
 
 class Carry(eqx.Module):
@@ -55,7 +57,7 @@ def _chunk(inputs: Inputs, carry: Carry) -> tuple[Carry, dict]:
     arrays, static = eqx.partition(carry, eqx.is_array)
     streamed = inputs.rows is None
     steps = inputs.data if streamed else inputs.rows
-    period, unroll = inputs.period, _unroll(arrays)
+    period, unroll = inputs.period, _unroll(arrays) if inputs.long else 1
 
     def step(arrays: Any, each: Any, since: int) -> tuple[Any, Any]:
         picked, weights, keys = each
@@ -118,7 +120,9 @@ def run_chunk(inputs: Inputs, carry: Carry) -> tuple[Carry, dict, float]:
     seconds = 0.0
     if key not in _CACHE:
         begin = time.perf_counter()
-        _CACHE[key] = eqx.filter_jit(_placed(carry), donate="all-except-first").lower(inputs, carry).compile()
+        options = {} if inputs.long else untuned(jax.default_backend())
+        loop = eqx.filter_jit(_placed(carry), donate="all-except-first", **options)
+        _CACHE[key] = loop.lower(inputs, carry).compile()
         seconds = time.perf_counter() - begin
         if len(_CACHE) > _CACHE_SIZE:
             _CACHE.popitem(last=False)

@@ -36,6 +36,7 @@ from latentia.learning.guard import Guard
 from latentia.learning.hosted import HostBatches, run_on_host
 from latentia.learning.progress import Display, Silent
 from latentia.ops.arrays import largest
+from latentia.ops.compiling import briefly
 
 #: How often a run may diverge before it is stopped.
 MAX_ROLLBACKS = 3
@@ -43,6 +44,8 @@ MAX_ROLLBACKS = 3
 EXPLOSION = 1e3
 #: Steps of a chunk below which all of them are full ones.
 SHORT_CHUNK = 16
+#: Steps of a run from which on a longer compilation pays.
+LONG_RUN = 30_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,7 +241,7 @@ class _Run:
         data, weights, rows = self.batches.chunk(self.step, self.chunk)
         # A retried chunk must not meet the same random numbers again.
         key = jax.random.fold_in(jax.random.fold_in(self.key, self.step + 1), self.rollbacks)
-        inputs = Inputs(self.learner, self.prepare, data, weights, rows, key, self.period)
+        inputs = Inputs(self.learner, self.prepare, data, weights, rows, key, self.period, self.n_steps >= LONG_RUN)
         if self.learner.host_side:
             self.carry, results, compiling = run_on_host(inputs, self.carry)
         else:
@@ -350,7 +353,7 @@ class _Run:
         )
 
 
-@eqx.filter_jit
+@briefly
 def _init(learner: AbstractLearner, model: Any, x: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
     """(state, largest parameter), in one program."""
     return learner.init(model, x, key=key), largest(model)

@@ -22,6 +22,7 @@ from latentia.core.errors import CapabilityError, DataError, ParameterError, Unk
 from latentia.core.model import ExactSampler, Normalised, Scalar
 from latentia.core.space import Domain, leaves
 from latentia.ops import gaussian
+from latentia.ops.compiling import briefly
 from latentia.units import AbstractUnits, make
 
 _UNITS: dict[Domain, str] = {
@@ -82,6 +83,18 @@ class Marginals(AbstractNoise):
         return total
 
 
+@briefly
+def _normal(x: Any, widening: float) -> tuple[Any, Array]:
+    """(mean of a batch, factor of the precision that its widened covariance has)."""
+    rows = jax.vmap(lambda x: ravel_pytree(x)[0])(x)
+    centred = rows - jnp.mean(rows, axis=0)[None, :]
+    covariance = centred.T @ centred / len(rows)
+    size = jnp.mean(jnp.diagonal(covariance))
+    ridge = jnp.where(size > 0, 1e-6 * size, jnp.ones_like(size))
+    factor = gaussian.ridge_precision_factor(covariance, ridge) / widening
+    return jax.tree.map(lambda a: jnp.mean(a, axis=0), x), factor
+
+
 class GaussianNoise(AbstractNoise):
     """A normal distribution with the data's mean and covariance, widened by a factor.
 
@@ -100,12 +113,7 @@ class GaussianNoise(AbstractNoise):
     def fitted(self, x_space: Any, x: Any) -> GaussianNoise:
         """Mean and covariance of the batch; a ridge keeps constant columns finite."""
         _only("GaussianNoise", ("real",), x_space)
-        rows = jax.vmap(lambda x: ravel_pytree(x)[0])(x)
-        centred = rows - jnp.mean(rows, axis=0)[None, :]
-        covariance = centred.T @ centred / len(rows)
-        ridge = 1e-6 * float(jnp.mean(jnp.diagonal(covariance))) or 1.0
-        factor = gaussian.ridge_precision_factor(covariance, ridge) / self.widening
-        mean = jax.tree.map(lambda a: jnp.mean(a, axis=0), x)
+        mean, factor = _normal(x, self.widening)
         return GaussianNoise(self.widening, mean, factor)
 
     def sample(self, *, key: PRNGKeyArray) -> Any:
@@ -206,6 +214,18 @@ class AbstractDisturbance(eqx.Module):
         """One draw of y | x."""
 
 
+@eqx.filter_jit
+def _spreads(x: Any) -> Any:
+    """Standard deviations of the columns of a batch; one that does not vary gets the mean of the others."""
+
+    def spread(values: Array) -> Array:
+        found = jnp.std(values, axis=0)
+        usual = jnp.where(jnp.max(found) > 0, jnp.mean(found), 1.0)
+        return jnp.where(found > 1e-6 * usual, found, usual)
+
+    return jax.tree.map(spread, x)
+
+
 class Disturbance(AbstractDisturbance):
     """Every column disturbed in the manner of its domain.
 
@@ -231,14 +251,8 @@ class Disturbance(AbstractDisturbance):
 
     def fitted(self, x_space: Any, x: Any) -> Disturbance:
         """Spreads of the columns; one that does not vary gets the mean of the others."""
-
-        def spread(values: Array) -> Array:
-            found = jnp.std(values, axis=0)
-            usual = jnp.where(jnp.max(found) > 0, jnp.mean(found), 1.0)
-            return jnp.where(found > 1e-6 * usual, found, usual)
-
         domains: tuple[Domain, ...] = tuple(leaf.domain for leaf in leaves(x_space))
-        return Disturbance(self.strength, self.rate, domains, jax.tree.map(spread, x))
+        return Disturbance(self.strength, self.rate, domains, _spreads(x))
 
     def disturb(self, x: Any, *, key: PRNGKeyArray) -> Any:
         """Leaf by leaf."""

@@ -120,11 +120,7 @@ class DeepEnergy(Projected, ExactPosterior, Initialised, Starts):
     ) -> Self:
         """Layers of the given sizes, the last of them the experts, with random weights."""
         sizes = (n, *hidden)
-        keys = jax.random.split(key, len(hidden))
-        matrices = [
-            jax.random.normal(k, (up, down)) / down**0.5
-            for k, up, down in zip(keys, sizes[1:], sizes[:-1], strict=True)
-        ]
+        matrices = _matrices(key, sizes)
         layers = tuple(Layer(m, jnp.zeros(m.shape[0]), activation) for m in matrices[:-1])
         return cls(Well.make(n, sigma, learned=learn_sigma), layers, Bernoulli.make(hidden[-1]), matrices[-1])
 
@@ -408,6 +404,14 @@ class DeepEnergyModel(UnnormalisedEstimator):
     def sigma_(self) -> float:
         """σ as it is after learning."""
         return float(jnp.exp(self.model_.well.log_sigma))
+
+
+@eqx.filter_jit
+def _matrices(key: PRNGKeyArray, sizes: tuple[int, ...]) -> list[Array]:
+    """Random weights between layers of the given sizes."""
+    shapes = zip(sizes[1:], sizes[:-1], strict=True)
+    keys = jax.random.split(key, len(sizes) - 1)
+    return [jax.random.normal(k, (up, down)) / down**0.5 for k, (up, down) in zip(keys, shapes, strict=True)]
 
 
 def _free_energy(model: FreeEnergy, x: Value) -> Scalar:

@@ -41,6 +41,7 @@ def largest(tree: Any) -> Float[Array, ""]:
     return jnp.max(jnp.array(tops)) if tops else jnp.array(0.0)
 
 
+@eqx.filter_jit  # one program for all arrays
 def cast(tree: Any, dtype: Any) -> Any:
     """The pytree with its floating-point arrays in another precision."""
     return jax.tree.map(lambda a: a.astype(dtype) if eqx.is_inexact_array(a) else a, tree)

@@ -13,6 +13,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
+from latentia.ops.compiling import briefly
+
 #: Steps that a compiled loop takes before the host looks whether all have arrived.
 CHUNK = 25
 
@@ -37,10 +39,10 @@ def minimise(
     True
     """
     with jax.numpy_dtype_promotion("standard"):
-        state = _start(function, parameters, x)
+        state, level = _start(function, parameters, x), np.asarray(tol, x.dtype)  # a number would be compiled in
         points = [np.asarray(x)[None]]
         for done in range(0, max_steps, CHUNK):
-            state, visited = _advance(function, parameters, state, tol, min(CHUNK, max_steps - done))
+            state, visited = _advance(function, parameters, state, level, min(CHUNK, max_steps - done))
             if path:
                 points.append(np.asarray(visited))
             if bool(jnp.all(state.done)):
@@ -62,14 +64,16 @@ class _State(eqx.Module):
 _SOLVER = optax.lbfgs(memory_size=10, linesearch=optax.scale_by_zoom_linesearch(max_linesearch_steps=30))
 
 
-@eqx.filter_jit
+@briefly
 def _start(function: Any, parameters: Any, x: Array) -> _State:
     value, slope = jax.vmap(jax.value_and_grad(lambda x: function(parameters, x)))(x)
-    return _State(x, value, slope, jax.vmap(_SOLVER.init)(x), jnp.zeros(x.shape[0], bool))
+    state = _State(x, value, slope, jax.vmap(_SOLVER.init)(x), jnp.zeros(x.shape[0], bool))
+    # Types as strong as those after a step: with weaker ones the loop would be compiled twice.
+    return jax.tree.map(lambda a: jax.lax.convert_element_type(a, a.dtype), state)
 
 
-@eqx.filter_jit
-def _advance(function: Any, parameters: Any, state: _State, tol: float, n_steps: int) -> tuple[_State, Array]:
+@briefly
+def _advance(function: Any, parameters: Any, state: _State, tol: Any, n_steps: int) -> tuple[_State, Array]:
     f = lambda x: function(parameters, x)  # noqa: E731
 
     def one(old: _State) -> _State:

@@ -24,9 +24,11 @@ Matrix = Float[Array, "n n"]
 Scalar = Float[Array, ""]
 
 
-def with_ridge(variances: Float[Array, "*n"], ridge: float, relative: Scalar | float = 0.0) -> Float[Array, "*n"]:
+def with_ridge(
+    variances: Float[Array, "*n"], ridge: Scalar | float, relative: Scalar | float = 0.0
+) -> Float[Array, "*n"]:
     """Variances plus a ridge, or plus the ``relative`` part of each variance where that is larger."""
-    least = max(ridge, float(jnp.finfo(variances.dtype).tiny))
+    least = jnp.maximum(jnp.asarray(ridge, variances.dtype), jnp.finfo(variances.dtype).tiny)
     return variances + jnp.maximum(relative * variances, least)
 
 
@@ -36,7 +38,7 @@ def precision_factor(covariance: Matrix) -> Matrix:
     return solve_triangular(cholesky, jnp.eye(covariance.shape[0], dtype=covariance.dtype), lower=True).T
 
 
-def ridge_precision_factor(covariance: Matrix, ridge: float) -> Matrix:
+def ridge_precision_factor(covariance: Matrix, ridge: Scalar | float) -> Matrix:
     """The factor of (covariance + ridge I)⁻¹, finite for every positive semi-definite matrix.
 
     A singular covariance summed up in single precision is positive only up to rounding. The error is relative

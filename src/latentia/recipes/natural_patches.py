@@ -56,9 +56,10 @@ def _run(out: Path, variant: str, seed: int, images: Path | None = None) -> dict
     for data in ("whitened", "plain"):
         whiten = best.transform if data == "whitened" else np.asarray
         sets = {"held-out patches": test, "Gaussian samples": samples, "digits": digits}
-        sets = {name: whiten(rows) for name, rows in sets.items()}
+        sets = {name: whiten(others) for name, others in sets.items()}
+        rows = whiten(train)
         for sigma in (1.0, 0.1):
-            model, facts = _deep_energy(whiten(train), sets, sigma, settings, seed)
+            model, facts = _deep_energy(rows, sets, sigma, settings, seed)
             unwhiten = best.inverse_transform if data == "whitened" else np.asarray
             starts = sets["Gaussian samples"][:16]
             facts |= {"starts": unwhiten(starts), "modes": unwhiten(model.modes(starts, max_steps=300, tol=1e-4))}
