@@ -123,24 +123,39 @@ def test_the_discriminative_term_is_the_exact_log_probability_of_the_label(x64):
     x, weight = batch(model), 1.75
     generative, hybrid = up_down(3), ContrastiveWakeSleep(up_down(3).top, weight)
     state = prepared(generative, model, x, jax.random.key(1))
-    reached = [np.asarray(state.climbed[-1], np.float64), np.asarray(x[1], np.float64).reshape(N_BATCH, 3)]
-    top = model.top
+    labels, top = np.asarray(x[1], np.float64).reshape(N_BATCH, 3), model.top
     matrix, mu, lam, hidden = arrays(top.weights, top.visible_offset, top.hidden_offset, top.hidden.bias)
     visible = np.concatenate([np.asarray(part.bias, np.float64).reshape(-1) for part in top.visible.parts])
 
-    def log_weight(label):  # log Σ_h exp(−E(h^{L−1}, y, h)), every state of the hidden layer counted
-        v = np.concatenate([reached[0], np.broadcast_to(np.eye(3)[label], (N_BATCH, 3))], axis=1)
-        h = states(top.z_space)
-        energies = -(v @ visible)[:, None] - (h @ hidden)[None, :] - (v - mu) @ matrix @ (h - lam).T
-        return np.log(np.exp(-energies).sum(axis=1))
+    def wanted(lowest):  # with the given weights in the lowest recognition layer
+        means = np.asarray(x[0], np.float64)
+        for level, layer in enumerate(model.recognition):
+            weights, offset, bias = arrays(layer.weights, layer.offset, layer.units.bias)
+            means = expit((means - offset) @ (weights if level else lowest).T + bias)
 
-    logs = np.stack([log_weight(label) for label in range(3)], axis=1)
-    wanted = -np.mean(np.sum(reached[1] * (logs - np.log(np.exp(logs).sum(1, keepdims=True))), axis=1))
+        def log_weight(label):  # log Σ_h exp(−E(h^{L−1}, y, h)), every state of the hidden layer counted
+            v = np.concatenate([means, np.broadcast_to(np.eye(3)[label], (N_BATCH, 3))], axis=1)
+            h = states(top.z_space)
+            energies = -(v @ visible)[:, None] - (h @ hidden)[None, :] - (v - mu) @ matrix @ (h - lam).T
+            return np.log(np.exp(-energies).sum(axis=1))
+
+        logs = np.stack([log_weight(label) for label in range(3)], axis=1)
+        return -np.mean(np.sum(labels * (logs - np.log(np.exp(logs).sum(1, keepdims=True))), axis=1))
+
+    lowest = np.asarray(model.recognition[0].weights, np.float64)
     plain, _ = generative.loss(model, x, None, state)
     both, metrics = hybrid.loss(model, x, None, state)
-    close(metrics["label"], wanted, tolerance=1e-10)
-    close(both - plain, weight * wanted, tolerance=1e-10)
-    assert wanted > 0.1
+    close(metrics["label"], wanted(lowest), tolerance=1e-10)
+    close(both - plain, weight * wanted(lowest), tolerance=1e-10)
+    assert wanted(lowest) > 0.1
+    # The way up learns from it too.
+    without, with_label = (gradient(goal, model, x, None, state) for goal in (generative, hybrid))
+    found = with_label.recognition[0].weights - without.recognition[0].weights
+    step = 1e-5 * np.eye(lowest.size)[2].reshape(lowest.shape)
+    slope = (wanted(lowest + step) - wanted(lowest - step)) / 2e-5
+    close(found.reshape(-1)[2], weight * slope, tolerance=1e-7)
+    assert abs(slope) > 1e-4
+    close(with_label.generative[0].weights, without.generative[0].weights, tolerance=1e-12)
 
 
 def test_a_discriminative_term_without_labels_is_refused(x64):

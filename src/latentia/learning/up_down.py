@@ -12,8 +12,9 @@ brings q closer to the posterior where the model itself puts its mass. Dreams be
 started at the climb's end, near the data: that is what makes it contrastive (Hinton, Osindero and Teh, 2006, §5 and
 appendix B; wake–sleep: Hinton, Dayan, Frey and Neal, 1995).
 
-Where the summit sees a label y, a fourth term −λ log p(y | h^{L−1}), exact, teaches it to tell labels apart besides
-modelling them (the hybrid objective of Larochelle and Bengio, 2008); λ = 0 leaves the learning generative.
+Where the summit sees a label y, a fourth term −λ log p(y | ĥ(x)) teaches the summit and the recognition model to
+tell labels apart besides modelling them (the hybrid objective of Larochelle and Bengio, 2008). ĥ(x) are the means
+of h^{L−1} on the way up, and the probability is exact, as in a prediction; λ = 0 leaves the learning generative.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class UpDown(AbstractModel):
     def recognition_energy(self, path: Path) -> Scalar:
         """−Σ log q(h^l | h^{l−1}) along a path; only the recognition model learns from it."""
 
-    def label_energy(self, visible: Any) -> Scalar:
-        """−log p(label | the rest of the summit's visibles), where they hold a label."""
+    def label_energy(self, x: Any) -> Scalar:
+        """−log p(label | means of the uppermost directed layer), where x holds a label."""
         raise ParameterError("discriminative > 0 needs labels, and this model sees none: fit with y.")
 
 
@@ -80,7 +81,7 @@ class ContrastiveWakeSleep(AbstractObjective):
 
     Args:
         top: how the undirected model learns; its chains are where the dreams begin.
-        discriminative: weight λ of −log p(label | h^{L−1}).
+        discriminative: weight λ of −log p(label | ĥ(x)).
     """
 
     top: Contrastive = cd(1)
@@ -110,7 +111,6 @@ class ContrastiveWakeSleep(AbstractObjective):
 
     def loss(self, model: Any, x: Any, weights: Any, state: UpDownState) -> tuple[Scalar, Metrics]:
         """wake + top + sleep; each of them as a metric."""
-        del x
         climbed, reached, dreamt = jax.lax.stop_gradient((state.climbed, state.reached, state.dreamt))
         wake = weighted_mean(jax.vmap(model.generative_energy)(climbed), weights)
         sleep = jnp.mean(jax.vmap(model.recognition_energy)(dreamt))
@@ -118,7 +118,7 @@ class ContrastiveWakeSleep(AbstractObjective):
         metrics = {**metrics, "wake": wake, "sleep": sleep}
         if not self.discriminative:
             return wake + top + sleep, metrics
-        label = weighted_mean(jax.vmap(model.label_energy)(reached), weights)
+        label = weighted_mean(jax.vmap(model.label_energy)(x), weights)
         return wake + top + sleep + self.discriminative * label, {**metrics, "label": label}
 
 

@@ -236,11 +236,11 @@ class DBNModel(UpDown, Decodes, Centred, Constrained, Bounded):
         """F_top(ĥ^{L−1}, y) for every label y: softmax of their negatives is p(y | ĥ^{L−1}), exactly."""
         return self._label_energies(self._mean_path(self._parts(x)[0])[-1])
 
-    def label_energy(self, visible: Any) -> Scalar:
-        """−log p(y | h^{L−1}), exact."""
+    def label_energy(self, x: Any) -> Scalar:
+        """−log p(y | ĥ^{L−1}), exact, ĥ the means on the way up."""
         self._need_labels()
-        uppermost, label = visible
-        return -jnp.sum(label.reshape(-1) * jax.nn.log_softmax(-self._label_energies(uppermost)))
+        _, label = x
+        return -jnp.sum(label.reshape(-1) * jax.nn.log_softmax(-self.label_energies(x)))
 
     def _label_energies(self, uppermost: Array) -> Float[Array, " labels"]:
         return jax.vmap(lambda label: self.top.free_energy(self._packed(uppermost, label)))(self._labels())

@@ -70,7 +70,8 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         batch_size: rows per update.
         learning_rate: step size at the start of every layer.
         up_down_learning_rate: step size at the start of the passes up and down.
-        discriminative: weight of log p(label | h^{L−1}) beside the likelihood in those passes; 0 is generative.
+        discriminative: weight of log p(label | x), by the means on the way up, beside the likelihood in those
+            passes; 0 is generative.
         schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
         optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
         momentum: decay of past gradients.
