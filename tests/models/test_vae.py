@@ -176,6 +176,31 @@ class Net(eqx.Module):
         return self.inner(x)
 
 
+@pytest.mark.parametrize("options", [{}, {"latent": (3, 2), "ladder": True}, {"latents": "bernoulli"}])
+def test_a_prior_of_posteriors_is_learned_saved_and_used(tmp_path, options):
+    X, learn = bits(), {"n_epochs": 60, "learning_rate": 0.03}
+    vae = VAE(**{**SMALL, **learn, **options}, prior="vamp", n_pseudo_inputs=5).fit(X)
+    pseudo = np.asarray(vae.model_.pseudo_inputs)
+    assert pseudo.shape == (5, 6)
+    assert pseudo.min() >= 0
+    assert pseudo.max() <= 1
+    start = VAE(**SMALL, **options, prior="vamp", n_pseudo_inputs=5)
+    start.adopt(start.build(vae.blueprint_, seed=1), vae.blueprint_)
+    assert vae.score(X) > start.score(X) + 0.3
+    vae.save(tmp_path / "vae.safetensors")
+    again = latentia.load(tmp_path / "vae.safetensors")
+    assert again.score(X) == vae.score(X)
+    level = 1 if "latent" in options else 0
+    mean = np.array(vae.model_.prior(level, ()).mean())
+    walk = vae.traverse(latents=[0], n_steps=3, level=level)
+    mean[0] = 0.0 if vae.latents == "gaussian" else 0.5  # the middle of the walk
+    np.testing.assert_allclose(walk[0, 1], vae.model_.decode(vae.model_.descend(level, mean)), rtol=1e-5)
+    both = vae.log_likelihood(X[:20], n_samples=500, n_temperatures=20, n_steps=20, n_annealed=8)
+    assert both.lower <= both.estimate <= both.upper
+    assert both.upper - both.lower < 2
+    assert vae.sample(4, random_state=0).shape == (4, 6)
+
+
 def test_modules_of_ones_own(tmp_path):
     X = bits()
     keys = jax.random.split(jax.random.key(0))
@@ -233,6 +258,11 @@ def test_categorical_sites_and_grey_values():
         ({"latents": "bernoulli", "posterior": "full"}, "covariance"),
         ({"latents": "bernoulli", "latent": (2, 2), "ladder": True}, "precisions"),
         ({"latent": (2, 2), "ladder": True, "posterior": "full"}, "diagonal"),
+        ({"latent": (2, 2), "prior": "vamp"}, "ladder=True"),
+        ({"prior": "vamp", "free_bits": 0.1}, "free_bits"),
+        ({"prior": "uniform"}, "prior"),
+        ({"prior": "vamp", "n_pseudo_inputs": 0}, "n_pseudo_inputs"),
+        ({"prior": "vamp", "hidden": (), "visible": "gaussian", "gradient": "exact"}, "closed form"),
         ({"gradient": "gumbel"}, "does not fit real"),
         ({"latents": "bernoulli", "gradient": "reparametrised"}, "does not fit binary"),
         ({"gradient": "exact"}, "closed form"),

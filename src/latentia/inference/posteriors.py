@@ -12,6 +12,7 @@ and for coins with log-odds f against coins with log-odds g, KL = Σ_i σ(f_i)(f
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
+from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.errors import CapabilityError
@@ -116,6 +118,39 @@ class CholeskyGaussian(AbstractPosterior):
     def entropy(self) -> Scalar:
         """Σ log L_ii + ½ log 2πe."""
         return jnp.sum(self.log_diagonal + 0.5 * (LOG_2PI + 1))
+
+
+class Mixture(AbstractPosterior):
+    """An even mixture of distributions of one kind.
+
+    Args:
+        parts: the distributions, stacked along a first axis of their arrays.
+    """
+
+    parts: Any
+
+    @property
+    def _n_parts(self) -> int:
+        return jax.tree.leaves(self.parts)[0].shape[0]
+
+    def mean(self) -> Any:
+        """The mean of the parts' means."""
+        return jnp.mean(jax.vmap(lambda part: part.mean())(self.parts), axis=0)
+
+    def sample(self, *, key: PRNGKeyArray) -> Any:
+        """A part by lot, and a draw of it."""
+        choose, draw = jax.random.split(key)
+        chosen = jax.random.randint(choose, (), 0, self._n_parts)
+        return jax.tree.map(lambda a: a[chosen], self.parts).sample(key=draw)
+
+    def log_prob(self, z: Any) -> Scalar:
+        """log mean_k p_k(z)."""
+        logs = jax.vmap(lambda part: part.log_prob(z))(self.parts)
+        return logsumexp(logs) - math.log(self._n_parts)
+
+    def entropy(self) -> Scalar:
+        """Not there."""
+        raise CapabilityError("The entropy of a mixture has no closed form; draw and average.")
 
 
 def divergences(q: Any, p: Any) -> Vector:

@@ -6,7 +6,8 @@ recognition network q(z | x) by raising
     ELBO = E_q[log p(x | z)] − β KL(q(z | x) ‖ p(z)) ≤ log p(x)        (a bound for β = 1),
 
 or its importance-weighted relative (Burda, Grosse and Salakhutdinov, 2016). Latents are real or binary, in one
-layer or in several (Sønderby et al., 2016, for the ladder). With a linear decoder and unit noise, binary latents
+layer or in several (Sønderby et al., 2016, for the ladder); the uppermost prior is normal, or made of posteriors of
+pseudo-inputs (Tomczak and Welling, 2018). With a linear decoder and unit noise, binary latents
 with means μ_k and a uniform prior,
 
     −ELBO = ½‖x − Wμ‖² + ½ Σ_k μ_k(1 − μ_k)‖w_k‖² − Σ_k H(μ_k) + K log 2 + (D/2) log 2π,
@@ -73,6 +74,9 @@ class VAE(DirectedEstimator):
         posterior: "diagonal", or "full" for a covariance matrix of the (real) latents of each layer.
         ladder: recognition of several layers from the top downwards, each combined with the model's prediction;
             False goes upwards.
+        prior: of the uppermost latents: "normal" (binary ones: odds that are learned), or "vamp", the even mixture
+            of the posteriors of ``n_pseudo_inputs`` inputs that are learned along; for one layer or a ladder.
+        n_pseudo_inputs: how many of them.
         visible: "bernoulli", "gaussian", "categorical", or "auto": Bernoulli if all data are 0 or 1, else Gaussian.
         variance: of Gaussian visibles: "learned" (one σ), "per_pixel" (one for each), "predicted" (by the decoder
             for every z) or "fixed".
@@ -126,7 +130,7 @@ class VAE(DirectedEstimator):
     References:
         Kingma and Welling (2014), *Auto-encoding variational Bayes*; Rezende, Mohamed and Wierstra (2014); Burda,
         Grosse and Salakhutdinov (2016), *Importance weighted autoencoders*; Sønderby et al. (2016); Tucker et al.
-        (2019).
+        (2019); Tomczak and Welling (2018), *VAE with a VampPrior*.
     """
 
     family = "vae"
@@ -139,6 +143,8 @@ class VAE(DirectedEstimator):
         "latents": checks.one_of(*get_args(Latents)),
         "posterior": checks.one_of("diagonal", "full"),
         "ladder": checks.flag,
+        "prior": checks.one_of("normal", "vamp"),
+        "n_pseudo_inputs": checks.integer(1),
         "visible": checks.one_of(*get_args(Visible)),
         "variance": checks.one_of(*get_args(Variance)),
         "sigma": checks.number(0, open_low=True),
@@ -153,6 +159,8 @@ class VAE(DirectedEstimator):
     latents: Latents
     posterior: str
     ladder: bool
+    prior: str
+    n_pseudo_inputs: int
     visible: Visible
     variance: Variance
     sigma: float
@@ -172,6 +180,8 @@ class VAE(DirectedEstimator):
         latents: Latents = "gaussian",
         posterior: Literal["diagonal", "full"] = "diagonal",
         ladder: bool = False,
+        prior: Literal["normal", "vamp"] = "normal",
+        n_pseudo_inputs: int = 500,
         visible: Visible = "auto",
         variance: Variance = "learned",
         sigma: float = 1.0,
@@ -241,6 +251,7 @@ class VAE(DirectedEstimator):
             ladder=bool(self.ladder) and len(self._levels) > 1,
             activation=self.activation,
             key=random.key(seed),
+            n_pseudo_inputs=self.n_pseudo_inputs if self.prior == "vamp" else 0,
             **given,
         )
 
@@ -276,6 +287,13 @@ class VAE(DirectedEstimator):
             raise ParameterError("ladder=True multiplies independent latents; it takes posterior='diagonal' only.")
         if self.ladder and not all(self._each_level(self.hidden)):
             raise ParameterError("ladder=True needs hidden layers on every rung; hidden must not be empty.")
+        if self.prior == "vamp" and len(self._levels) > 1 and not self.ladder:
+            raise ParameterError(
+                "prior='vamp' needs q(z | x) of the uppermost layer, which is out of reach where recognition goes "
+                "upwards through several layers. Use ladder=True, or one layer."
+            )
+        if self.prior == "vamp" and self.free_bits:
+            raise ParameterError("free_bits counts nats of each latent, which prior='vamp' does not tell apart.")
         if self.ladder and self.encoder is not None:
             raise ParameterError("ladder=True has rungs of its own; it cannot be used with encoder=.")
 
@@ -330,7 +348,7 @@ class VAE(DirectedEstimator):
         """Mean visibles while one latent moves and the others stay.
 
         Args:
-            X: a row whose code is the starting point; None starts at the prior's mean.
+            X: a row whose code is the starting point; None starts at the prior's mean, in lower layers at zero.
             latents: which latents of the layer move; None for all.
             n_steps: points for each.
             span: how far real latents go to both sides of 0; binary ones go from 0 to 1.
@@ -347,6 +365,8 @@ class VAE(DirectedEstimator):
         real = self.latents == "gaussian"
         begin = sum(sizes[:level])
         base = np.full(sizes[level], 0.0 if real else 0.5, np.float32)
+        if level == len(sizes) - 1:
+            base = np.array(model.prior(level, ()).mean(), np.float32)
         if X is not None:
             base = self.transform(np.reshape(X, (1, -1)))[0, begin : begin + sizes[level]]
         chosen = np.arange(sizes[level]) if latents is None else np.asarray(latents, int)

@@ -2,8 +2,15 @@
 
     E(x, z) = −log p(x, z),      p(x, z) = p(x | z¹) p(z¹ | z²) … p(z^L),      p(z^L) = N(0, I), or learned odds;
 
-each conditional distribution reads a network's numbers. Recognition goes upwards, q(z¹ | x) q(z² | z¹) …, or down a
-ladder, q(z^L | x) … q(z¹ | z², x), where x's evidence about each layer is multiplied with the model's prediction.
+each conditional distribution reads a network's numbers. The uppermost prior may also be the mixture of posteriors
+
+    p(z^L) = 1/K Σ_k q(z^L | u_k)
+
+of pseudo-inputs u_k that are learned along (Tomczak and Welling, 2018): it stands where codes are.
+
+Recognition goes upwards, q(z¹ | x) q(z² | z¹) …, or down a ladder, q(z^L | x) … q(z¹ | z², x), where x's evidence
+about each layer is multiplied with the model's prediction.
+
 Metropolis within Gibbs (Mattei and Frellsen, 2018) draws what is missing: propose z from q(z | x), accept it as if
 it were the posterior's, then draw x given z.
 """
@@ -33,7 +40,7 @@ from latentia.core.parameters import bias
 from latentia.core.space import Space
 from latentia.inference import posteriors
 from latentia.inference.amortised import DiagonalGaussian
-from latentia.inference.posteriors import AbstractLayered, BottomUp, Coins, TopDown, n_numbers, numbers_to
+from latentia.inference.posteriors import AbstractLayered, BottomUp, Coins, Mixture, TopDown, n_numbers, numbers_to
 from latentia.models.vae_parts import AbstractVisible, Reader, Reals, Rung, Vector
 from latentia.ops.arrays import keep
 from latentia.ops.networks import MLP
@@ -54,7 +61,8 @@ class AbstractVAE(Amortised, Conditionals, Constrained, Decodes, ExactSampler, I
         latents: "gaussian" or "bernoulli".
         posterior: "diagonal" or "full".
         ladder: how recognition goes.
-        log_odds: of the uppermost layer, where it is binary; else None.
+        log_odds: of the uppermost layer, where it is binary and its prior is no mixture; else None.
+        pseudo_inputs: K of them, if the prior of the uppermost layer is the mixture of their posteriors; else None.
     """
 
     visible: AbstractVisible
@@ -67,6 +75,7 @@ class AbstractVAE(Amortised, Conditionals, Constrained, Decodes, ExactSampler, I
     posterior: str = eqx.field(static=True)
     ladder: bool = eqx.field(static=True)
     log_odds: Vector | None = bias()
+    pseudo_inputs: Any = bias()
 
     # -- structure ---------------------------------------------------------------------------------------------
 
@@ -94,6 +103,8 @@ class AbstractVAE(Amortised, Conditionals, Constrained, Decodes, ExactSampler, I
         """p(z^l | z^{l+1}); levels count from 0."""
         if level < len(self.sizes) - 1:
             return numbers_to(self.latents, self.generative[level](layers[level + 1]))
+        if self.pseudo_inputs is not None:
+            return Mixture(jax.vmap(self._uppermost)(self.pseudo_inputs))
         if self.log_odds is not None:
             return Coins(self.log_odds)
         dtype = jax.tree.leaves(eqx.filter(self.decoder, eqx.is_inexact_array))[0].dtype
@@ -151,6 +162,11 @@ class AbstractVAE(Amortised, Conditionals, Constrained, Decodes, ExactSampler, I
         lowest = numbers_to(self._kind, self.encoder(x))
         return lowest if len(self.sizes) == 1 else BottomUp(lowest, self.recognition, self._kind)
 
+    def _uppermost(self, x: Any) -> Any:
+        """q(z^L | x), for one layer of latents or a ladder of them."""
+        q = self.recognise(x)
+        return q.evidence[-1] if isinstance(q, TopDown) else q
+
     @property
     def _kind(self) -> str:
         return "full" if self.posterior == "full" else self.latents
@@ -162,7 +178,9 @@ class AbstractVAE(Amortised, Conditionals, Constrained, Decodes, ExactSampler, I
         for level, layer in enumerate(layers):
             own = q.conditional(level, layers) if isinstance(q, AbstractLayered) else q
             prior = self.prior(level, layers)
-            if self.ladder or level == len(layers) - 1:
+            if isinstance(prior, Mixture):
+                terms.append((own.log_prob(layer) - prior.log_prob(layer))[None])
+            elif self.ladder or level == len(layers) - 1:
                 terms.append(posteriors.divergences(own, prior))
             else:  # the layer above was drawn given this one, so that the mean over this one is out of reach
                 terms.append(posteriors.log_ratios(own, prior, layer))
@@ -187,14 +205,20 @@ class AbstractVAE(Amortised, Conditionals, Constrained, Decodes, ExactSampler, I
     # -- learning ----------------------------------------------------------------------------------------------
 
     def project(self) -> Self:
-        """The visibles' scales inside their range."""
-        return eqx.tree_at(lambda m: m.visible, self, self.visible.projected(), is_leaf=_is_visible)
+        """The visibles' scales, and pseudo-inputs, inside their range."""
+        model = eqx.tree_at(lambda m: m.visible, self, self.visible.projected(), is_leaf=_is_visible)
+        if self.pseudo_inputs is None or self.x_space.domain == "real":
+            return model
+        return eqx.tree_at(lambda m: m.pseudo_inputs, model, jnp.clip(self.pseudo_inputs, 0.0, 1.0))
 
     def initialise(self, x: Any, *, key: PRNGKeyArray) -> Self:
         """The encoder standardises, and the decoder begins with what describes the pixels one by one."""
-        del key
         visible, numbers = self.visible.fitted(x)
         model = eqx.tree_at(lambda m: m.visible, self, visible, is_leaf=_is_visible)
+        if self.pseudo_inputs is not None:
+            n = self.pseudo_inputs.shape[0]
+            chosen = jax.random.choice(key, x.shape[0], (n,), replace=n > x.shape[0])
+            model = eqx.tree_at(lambda m: m.pseudo_inputs, model, x[chosen])
         if isinstance(model.decoder, MLP):
             model = eqx.tree_at(lambda m: m.decoder.layers[-1].biases, model, numbers)
         if isinstance(model.encoder, Reader):
@@ -241,6 +265,7 @@ def build(
     key: PRNGKeyArray,
     encoder: Any = None,
     decoder: Any = None,
+    n_pseudo_inputs: int = 0,
 ) -> AbstractVAE:
     """A model with random networks, or with those given for x ↔ z¹.
 
@@ -256,6 +281,7 @@ def build(
         key: random key.
         encoder: x → numbers of q(z¹ | x), in place of a network.
         decoder: z¹ → numbers of x, in place of a network.
+        n_pseudo_inputs: whose posteriors make up the prior; 0 for a plain prior.
     """
     n, levels = _width(visible.space), range(len(sizes))
     keys = iter(jax.random.split(key, 4 * len(sizes)))
@@ -280,8 +306,10 @@ def build(
     own_decoder = network(sizes[0], decoder_hidden[0], visible.n_numbers, 1.0)
     predicted = isinstance(visible, Reals) and visible.variance == "predicted"
     linear = len(sizes) == 1 and not decoder_hidden[0] and isinstance(visible, Reals) and not predicted
-    make = LinearVAEModel if linear and decoder is None and posterior == "diagonal" else VAEModel
-    odds = jnp.zeros(sizes[-1]) if latents == "bernoulli" else None
+    plain = decoder is None and posterior == "diagonal" and not n_pseudo_inputs
+    make = LinearVAEModel if linear and plain else VAEModel
+    odds = jnp.zeros(sizes[-1]) if latents == "bernoulli" and not n_pseudo_inputs else None
+    pseudo_inputs = jnp.zeros((n_pseudo_inputs, *visible.space.shape)) if n_pseudo_inputs else None
     reader = Reader(lowest, jnp.zeros(n), jnp.ones(n)) if encoder is None else encoder
     return make(
         visible,
@@ -294,6 +322,7 @@ def build(
         posterior,
         ladder,
         odds,
+        pseudo_inputs,
     )
 
 
