@@ -60,6 +60,7 @@ _DIGITS: dict[str, Any] = {
             **_DEEP,
             "hidden": (500, 250, 30),
             "output": "sigmoid",
+            "tied": True,
             "averaging": 0.999,
             "n_epochs": 20,
             "batch_size": 200,
