@@ -47,7 +47,7 @@ _DBM: dict[str, Any] = {
             "n_epochs": 30,
             "learning_rate": 0.2,
         },
-        "likelihood": {"n_temperatures": 1000, "n_chains": 100, "n_burn_in": 100, "n_steps": 100},
+        "likelihood": {"n_temperatures": 3000, "n_chains": 200, "n_burn_in": 300, "n_steps": 300},
         "n_test": 1000,
     },
     "quick": {
