@@ -84,7 +84,8 @@ class VAE(DirectedEstimator):
         n_states: states of categorical visibles; None counts those of the data.
         binarize: grey values in [0, 1] as probabilities of Bernoulli visibles: "sample" throws them anew at every
             step, "threshold" cuts at ½.
-        activation: "tanh", "relu", "leaky_relu", "sigmoid", "softplus", "silu", "gelu", "elu", "linear".
+        activation: "tanh", "relu", "leaky_relu", "sigmoid", "softplus", "silu", "gelu", "elu", "linear", or
+            "gated": linear values times sigmoid gates, with twice the weights.
         decoder_hidden: hidden sizes of the decoder, read downwards; () is a linear one.
         encoder: an Equinox module from x (flat) to the numbers of q(z | x): means, then logarithms of standard
             deviations (then the Cholesky factor's entries below the diagonal), or log-odds. No file can hold it.
@@ -150,7 +151,7 @@ class VAE(DirectedEstimator):
         "sigma": checks.number(0, open_low=True),
         "n_states": checks.integer(2, optional=True),
         "binarize": checks.one_of("sample", "threshold", None),
-        "activation": checks.one_of(*get_args(Activation)),
+        "activation": checks.one_of(*get_args(Activation), "gated"),
     }
 
     n_components: int
@@ -166,7 +167,7 @@ class VAE(DirectedEstimator):
     sigma: float
     n_states: int | None
     binarize: str | None
-    activation: Activation
+    activation: str
     decoder_hidden: tuple[Any, ...] | None
     encoder: Any
     decoder: Any
@@ -187,7 +188,7 @@ class VAE(DirectedEstimator):
         sigma: float = 1.0,
         n_states: int | None = None,
         binarize: str | None = None,
-        activation: Activation = "tanh",
+        activation: Activation | Literal["gated"] = "tanh",
         decoder_hidden: tuple[int, ...] | None = None,
         encoder: Any = None,
         decoder: Any = None,

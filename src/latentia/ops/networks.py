@@ -1,9 +1,9 @@
 """Feed-forward networks: dense layers, stacks of them, convolutions down to a code and back, any Equinox module.
 
-A dense layer is x ↦ s(Wx + b). A convolutional encoder halves the image with every layer and ends in a dense one; a
-decoder does the same backwards, doubling by repeating pixels before each convolution, which leaves none of the
-checkerboards of a transposed one (Odena, Dumoulin and Olah, 2016). Networks map one example; batch them with
-:func:`jax.vmap`.
+A dense layer is x ↦ s(Wx + b), a gated one x ↦ (Wx + b) ⊙ σ(Vx + c). A convolutional encoder halves the image with
+every layer and ends in a dense one; a decoder does the same backwards, doubling by repeating pixels before each
+convolution, which leaves none of the checkerboards of a transposed one (Odena, Dumoulin and Olah, 2016). Networks
+map one example; batch them with :func:`jax.vmap`.
 
 Weights start normal with variance g²/n_in, g² = 2 before rectifiers (He, Zhang, Ren and Sun, 2015) and 1 otherwise.
 """
@@ -141,8 +141,29 @@ class Dense(eqx.Module):
         return Dense(self.weights.T, biases, named)
 
 
+class Gated(eqx.Module):
+    """x ↦ (Wx + b) ⊙ σ(Vx + c): linear values, each let through by a gate (Dauphin et al., 2017).
+
+    Args:
+        both: the layer of all values and, after them, all gates, as one product.
+    """
+
+    both: Dense
+
+    @classmethod
+    def make(cls, n_in: int, n_out: int, *, key: PRNGKeyArray, scale: float | None = None) -> Self:
+        """Random weights, no biases, twice as large as a dense layer's: gates begin half open."""
+        scale = 1 / math.sqrt(n_in) if scale is None else scale
+        return cls(Dense.make(n_in, 2 * n_out, key=key, scale=2 * scale))
+
+    def __call__(self, x: Float[Array, " n_in"]) -> Float[Array, " n_out"]:
+        """Values times gates."""
+        values, gates = jnp.split(self.both(x), 2)
+        return values * jax.nn.sigmoid(gates)
+
+
 class MLP(eqx.Module):
-    """Dense layers, one after another.
+    """Layers, one after another: dense ones, or gated ones where the activation is called "gated".
 
     Example:
         >>> network = MLP.make((4, 8, 2), key=jax.random.key(0), activation="relu")
@@ -150,7 +171,7 @@ class MLP(eqx.Module):
         (2,)
     """
 
-    layers: tuple[Dense, ...]
+    layers: tuple[Any, ...]
 
     @classmethod
     def make(
@@ -174,13 +195,19 @@ class MLP(eqx.Module):
         if gain is not None:
             scales = [math.sqrt(2 / (n + m)) for n, m in pairs[:-1]] + [gain * math.sqrt(2 / sum(pairs[-1]))]
         made = zip(pairs, keys, named, scales, strict=True)
-        return cls(tuple(Dense.make(n, m, key=k, activation=a, scale=s) for (n, m), k, a, s in made))
+        return cls(tuple(_layer(n, m, k, a, s) for (n, m), k, a, s in made))
 
     def __call__(self, x: Float[Array, " n_in"]) -> Float[Array, " n_out"]:
         """The last layer's values."""
         for layer in self.layers:
             x = layer(x)
         return x
+
+
+def _layer(n_in: int, n_out: int, key: PRNGKeyArray, named: AnyActivation, scale: float | None) -> Dense | Gated:
+    if named == "gated":
+        return Gated.make(n_in, n_out, key=key, scale=scale)
+    return Dense.make(n_in, n_out, key=key, activation=named, scale=scale)
 
 
 class Transposed(eqx.Module):

@@ -102,8 +102,8 @@ _FACES: dict[str, Any] = {
         "fit": {
             **_DEEP,
             "hidden": (2000, 1000, 500, 30),
-            # Thirty people are few: without tied weights, strong decay and noise the network is worse than principal
-            # components. Chosen for the smaller variant by five of the thirty, held out.
+            # Thirty people are few: without tied weights, strong decay and noise the network is worse than
+            # principal components. Chosen for the smaller variant by five of the thirty, held out.
             "tied": True,
             "weight_decay": 2.0,
             "corruption": "gaussian",
