@@ -60,7 +60,7 @@ _LADDER = {
         **_LONG,
         "latent": (64, 32),
         "hidden": ((200, 200), (100, 100)),
-        "activation": "leaky_relu",
+        "activation": "gated",
         "ladder": True,
         "warmup": 5,
         "n_epochs": 15,
