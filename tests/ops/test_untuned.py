@@ -52,6 +52,7 @@ def test_importing_starts_no_backend():
     code = (
         "import latentia.estimator.rows, latentia.learning.fit, latentia.ops.descent\n"
         "from jax._src import xla_bridge\n"
-        "assert not xla_bridge._backends"
+        "print(len(xla_bridge._backends))"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "0"

@@ -193,6 +193,21 @@ def test_binary_latents_may_have_such_a_prior_too():
     )
 
 
+def test_the_bound_of_binary_latents_is_the_sum_over_their_states():
+    model, x = make((3,), latents="bernoulli"), jnp.asarray(X)
+    z = np.asarray(enumerate_states(model.z_space), float)
+    log_q = np.asarray(jax.vmap(model.recognise(x[0]).log_prob)(z))
+    wanted = np.exp(log_q) @ (-np.asarray(jax.vmap(lambda z: model.energy(x[0], z))(z)) - log_q)
+    state = BoundState(jnp.asarray(0, jnp.uint32), jnp.ones(()))
+    found, metrics = ELBO(gradient="exact").loss(model, x, None, state)
+    assert float(found) == pytest.approx(-wanted, abs=1e-10)
+    assert float(metrics["elbo"]) == pytest.approx(wanted, abs=1e-10)
+    exact, _ = mean_gradient(ELBO(gradient="exact"), model, x, 2000)
+    drawn, stderr = mean_gradient(ELBO(2, "rloo"), model, x)
+    assert np.all(np.abs(drawn - exact) <= SIGMAS * stderr + 1e-12)
+    assert stderr.max() < 0.05 * np.abs(exact).max()
+
+
 def test_pseudo_inputs_begin_at_examples_and_stay_in_their_range():
     model = make(n_pseudo_inputs=4)
     rows = jnp.asarray(np.random.default_rng(0).integers(0, 2, (30, 3)), float)

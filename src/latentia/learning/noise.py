@@ -214,7 +214,7 @@ class AbstractDisturbance(eqx.Module):
         """One draw of y | x."""
 
 
-@eqx.filter_jit
+@briefly
 def _spreads(x: Any) -> Any:
     """Standard deviations of the columns of a batch; one that does not vary gets the mean of the others."""
 

@@ -349,7 +349,8 @@ class VAE(DirectedEstimator):
         """Mean visibles while one latent moves and the others stay.
 
         Args:
-            X: a row whose code is the starting point; None starts at the prior's mean, in lower layers at zero.
+            X: a row whose code is the starting point; None starts at the prior's mean, in lower layers at
+                zero (binary latents: at ½).
             latents: which latents of the layer move; None for all.
             n_steps: points for each.
             span: how far real latents go to both sides of 0; binary ones go from 0 to 1.
