@@ -8,7 +8,8 @@ from sklearn.datasets import load_digits
 
 from latentia import DBM, RBM
 from latentia.core.errors import DivergenceError
-from latentia.estimator import training
+from latentia.estimator import gradient, training
+from latentia.estimator.base import reconstruction_error
 from latentia.learning.guard import WORSE, Guard
 
 SMALL = {"binarize": "sample", "batch_size": 100, "n_epochs": 6, "random_state": 0}
@@ -99,7 +100,40 @@ def test_ignorance_is_what_independent_sites_know(visible, rows, name, value):
     blueprint = {"n_features": many.shape[1], "n_states": 3}
     rbm = RBM(2, visible=visible)
     rbm.adopt(rbm.build(blueprint), blueprint)
-    assert rbm.ignorance(rbm.model_, many) == {name: pytest.approx(value, rel=1e-2)}
+    assert rbm.ignorance(rbm.model_, many)[name] == pytest.approx(value, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("visible", "rows", "value"),
+    [
+        ("bernoulli", [[0, 1], [1, 1]], 1 / 8),
+        ("spin", [[-1, 1], [1, 1]], 1 / 2),
+        ("categorical", [[0], [1], [2]], 2 / 9),
+    ],
+)
+def test_a_mean_misses_discrete_sites_by_their_variance(visible, rows, value):
+    """At weights of zero and the data's own biases a machine rebuilds every row as that mean."""
+    many = np.repeat(np.array(rows, np.float32), 192, axis=0)
+    blueprint = {"n_features": many.shape[1], "n_states": 3}
+    rbm = RBM(2, visible=visible)
+    rbm.adopt(rbm.build(blueprint), blueprint)
+    assert rbm.ignorance(rbm.model_, many)["reconstruction_error"] == pytest.approx(value, rel=2e-2)
+    ignorant = RBM(2, visible=visible, weight_scale=1e-6, learning_rate=1e-9, n_epochs=1, batch_size=64, n_states=3)
+    ignorant.fit(many if visible != "categorical" else many.astype(int))
+    assert reconstruction_error(ignorant.model_, many) == pytest.approx(value, rel=5e-2)
+
+
+def test_a_machine_too_large_for_its_pseudo_likelihood_is_guarded_by_what_it_rebuilds(X, said, monkeypatch):
+    """As a large machine on a GPU would be: the cheap metric is followed, and tells a collapse."""
+    monkeypatch.setattr(gradient, "MONITOR_COST", 0.0)
+    rbm = RBM(20, **{**SMALL, "n_epochs": 30}, learning_rate=0.5).fit(X)
+    assert not said
+    assert 0 < rbm.history_[-1]["reconstruction_error"] < rbm.history_[0]["reconstruction_error"]
+    assert "pseudo_likelihood" not in rbm.history_[-1]
+    assert "pseudo_likelihood" in RBM(20, **SMALL, monitor="always").fit(X).history_[-1]
+    with pytest.raises(DivergenceError, match=r"collapse: reconstruction_error is .* knows nothing"):
+        RBM(8, **SMALL, learning_rate=1e3).fit(X)
+    assert len(said) == 3
 
 
 def test_a_start_that_is_worse_than_ignorance_is_allowed_and_names_that_are_not_known_are_not_judged():

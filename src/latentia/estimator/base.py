@@ -359,9 +359,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 return float(np.mean(pseudo_log_likelihood(model, jnp.asarray(x[:VALIDATION_ROWS]))))
             if not isinstance(model, Decodes):
                 return -float(np.mean(apply_rows(_sliced_score, model, x)))
-            data, again = jax.tree.leaves(x), jax.tree.leaves(apply_rows(_reconstruct, model, x))
-            errors = [(a - b) ** 2 for a, b in zip(again, data, strict=False)]
-            return -float(np.mean(np.concatenate([e.reshape(len(e), -1) for e in errors], axis=1)))
+            return -reconstruction_error(model, rows)
 
         return score
 
@@ -387,6 +385,14 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         tags.transformer_tags.preserves_dtype = []  # codes are float32, whatever the data
         tags.input_tags.sparse = self.accepts_sparse
         return tags
+
+
+def reconstruction_error(model: Any, rows: np.ndarray) -> float:
+    """The mean squared error of rebuilding each entry of some rows from their codes."""
+    x = space.encode_seen(model.x_space, rows)
+    data, again = jax.tree.leaves(x), jax.tree.leaves(apply_rows(_reconstruct, model, x))
+    errors = [(a - b) ** 2 for a, b in zip(again, data, strict=False)]
+    return float(np.mean(np.concatenate([e.reshape(len(e), -1) for e in errors], axis=1)))
 
 
 @eqx.filter_jit

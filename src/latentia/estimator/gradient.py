@@ -18,7 +18,7 @@ from latentia.core import space
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.model import Decodes, Normalised
 from latentia.estimator import checks, training
-from latentia.estimator.base import LatentEstimator
+from latentia.estimator.base import LatentEstimator, reconstruction_error
 from latentia.estimator.callbacks import told
 from latentia.estimator.training import Plan
 from latentia.learning import objective
@@ -113,7 +113,11 @@ class GradientEstimator(LatentEstimator):
         return self._targets(X, y)
 
     def monitors(self, model: Any, rows: np.ndarray) -> dict[str, Callable[[Any], float]]:
-        """Pseudo-likelihood over all sites of a few fixed rows; their squared error where data are real."""
+        """Pseudo-likelihood over all sites of a few fixed rows; their squared error where data are real.
+
+        Where the former is too dear to follow and "auto" leaves the choice, the latter too: the loop notices a
+        collapse by it.
+        """
         few = monitored(rows)
         scorer = self.validation_scorer(few)
         if isinstance(model, Normalised):
@@ -122,8 +126,12 @@ class GradientEstimator(LatentEstimator):
             name = "reconstruction_error" if isinstance(model, Decodes) else "score_matching_loss"
             return {name: lambda model: -scorer(model)} if self.monitor else {}
         cost = few.size * sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_array)))
-        wanted = self.monitor == "always" or (self.monitor == "auto" and cost < MONITOR_COST)
-        return {"pseudo_likelihood": scorer} if wanted else {}
+        if self.monitor == "always" or (self.monitor == "auto" and cost < MONITOR_COST):
+            return {"pseudo_likelihood": scorer}
+        if self.monitor is None or not isinstance(model, Decodes):
+            return {}
+        x = self._rows(few[:, : self.n_features_in_], purpose="scoring")
+        return {"reconstruction_error": lambda model: reconstruction_error(model, x)}
 
     def ignorance(self, model: Any, rows: np.ndarray) -> dict[str, float]:
         """The pseudo-likelihood of independent sites, or the squared error of predicting every site's mean."""
@@ -131,10 +139,10 @@ class GradientEstimator(LatentEstimator):
             return {}
         few = self._rows(monitored(rows)[:, : self.n_features_in_], purpose="scoring")
         x = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(space.encode_seen(model.x_space, few))]
-        if can_pseudo(model):
-            return {"pseudo_likelihood": -sum(_entropy(leaf) for leaf in x)}
-        spread = np.concatenate([leaf.var(axis=0).ravel() for leaf in x])
-        return {"reconstruction_error": float(spread.mean())}
+        known = {"pseudo_likelihood": -sum(_entropy(leaf) for leaf in x)} if can_pseudo(model) else {}
+        if isinstance(model, Decodes):
+            known["reconstruction_error"] = float(np.concatenate([leaf.var(axis=0).ravel() for leaf in x]).mean())
+        return known
 
     def _stage_plan(self, n_rows: int, n_epochs: int) -> Plan:
         """The plan of a stage that comes before the training proper."""

@@ -234,8 +234,8 @@ class RBM(BoltzmannEstimator):
         validation_fraction: rows held out for that.
         patience: epochs without a better score before stopping.
         monitor: the pseudo-likelihood over all sites (squared error of the reconstructions for real
-            data) of a few training rows as a metric: "auto" follows it after every epoch where that is cheap,
-            "always" in any case, None never.
+            data) of a few training rows as a metric: "auto" follows it after every epoch where that is cheap
+            and the squared error otherwise, "always" in any case, None follows nothing and notices no collapse.
         run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
         resume: go on from the folder's checkpoint.
         callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.

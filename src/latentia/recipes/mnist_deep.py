@@ -30,11 +30,12 @@ _DBM: dict[str, Any] = {
             "n_chains": 1500,
             "batch_size": 200,
             "pretraining_epochs": 80,
-            "n_epochs": 1200,
+            "n_epochs": 1000,
             "learning_rate": 0.7,
             "schedule": "warmup",
+            "weight_decay": 1e-4,
         },
-        "likelihood": {"n_temperatures": 20_000, "n_chains": 2048, "n_posterior_temperatures": 200},
+        "likelihood": {"n_temperatures": 30_000, "n_chains": 2048, "n_posterior_temperatures": 1000},
     },
     "cpu": {
         "fit": {
@@ -104,7 +105,6 @@ _CLASSIFIER: dict[str, Any] = {
             "n_epochs": 150,
             "learning_rate": 0.4,
             "schedule": "warmup",
-            "monitor": None,
         },
         # Chosen by 10,000 of the training digits, held out: 0.94 % of them are then misread.
         "finetune": {
