@@ -48,8 +48,11 @@ def _expected_to_fail(estimator):
     return failing
 
 
-@parametrize_with_checks(list(_instances()), expected_failed_checks=_expected_to_fail)
+@parametrize_with_checks(list(_instances()))
 def test_scikit_learn_checks(estimator, check, monkeypatch):
+    why = _expected_to_fail(estimator).get(check.func.__name__)
+    if why:
+        pytest.xfail(why)  # at once: what it would compile takes long, and proves nothing
     monkeypatch.setattr(gradient, "LONGEST_CHUNK", 1)  # one compiled step serves all numbers of steps
     check(estimator)
 
