@@ -153,7 +153,7 @@ class Amortised(AbstractModel):
 
     @abc.abstractmethod
     def recognise(self, x: Any) -> AbstractPosterior:
-        """q(z | x)."""
+        """q(z | x); of real latents one that says by ``place`` what standard normal noise becomes."""
 
     @abc.abstractmethod
     def log_given(self, x: Any, z: Any) -> Scalar:

@@ -41,7 +41,10 @@ class DiagonalGaussian(AbstractPosterior):
 
     def sample(self, *, key: PRNGKeyArray) -> Float[Array, " n"]:
         """μ + σε."""
-        noise = jax.random.normal(key, self.location.shape, self.location.dtype)
+        return self.place(jax.random.normal(key, self.location.shape, self.location.dtype))
+
+    def place(self, noise: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The draw that standard normal noise stands for: μ + σε."""
         return self.location + jnp.exp(self.log_sigma) * noise
 
     def log_prob(self, z: Float[Array, " n"]) -> Scalar:

@@ -107,7 +107,10 @@ class CholeskyGaussian(AbstractPosterior):
 
     def sample(self, *, key: PRNGKeyArray) -> Vector:
         """μ + Lε."""
-        noise = jax.random.normal(key, self.location.shape, self.location.dtype)
+        return self.place(jax.random.normal(key, self.location.shape, self.location.dtype))
+
+    def place(self, noise: Vector) -> Vector:
+        """The draw that standard normal noise stands for: μ + Lε."""
         return self.location + self.factor @ noise
 
     def log_prob(self, z: Vector) -> Scalar:
@@ -201,6 +204,10 @@ class AbstractLayered(AbstractRelaxed):
     def sample(self, *, key: PRNGKeyArray) -> tuple[Vector, ...]:
         """One draw of all layers."""
         return self._filled(lambda q, level: q.sample(key=jax.random.fold_in(key, level)))
+
+    def place(self, noise: tuple[Vector, ...]) -> tuple[Vector, ...]:
+        """The draw that standard normal noise stands for, each layer given those before it."""
+        return self._filled(lambda q, level: q.place(noise[level]))
 
     def relaxed(self, temperature: Any, *, key: PRNGKeyArray) -> tuple[Vector, ...]:
         """Each layer relaxed, given the relaxed ones before it."""

@@ -215,7 +215,7 @@ def _two_sided(
         "n_annealed": len(rows),
         "n_temperatures": n_temperatures,
     }
-    if gap < min(gain, 0.0) - N_STDERR * stderr:
+    if gap < max(gain, 0.0) - N_STDERR * stderr:
         details["warning"] = (
             "The upper side lies below the lower one: the chains have not settled in p(z | x). Raise n_steps and "
             "n_temperatures."

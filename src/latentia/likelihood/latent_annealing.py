@@ -5,8 +5,11 @@ one whose normaliser is p(x). Forward, from draws of q, E log w ≤ log p(x); ba
 E log(1/w′) ≥ log p(x) (Neal, 2001; Grosse, Ghahramani and Adams, 2015; Wu, Burda, Salakhutdinov and Grosse, 2017).
 Draws of p(z | x) are had by chains that begin at q and settle; the upper side holds as far as they have.
 
-Real latents move by Hamiltonian trajectories in units of q's standard deviations, with a step size for every chain
-that adapts while it settles and is held fixed afterwards; binary ones are flipped one by one, by Gibbs.
+Real latents are annealed as the noise ε that q makes them of, z = z(ε): there q is standard normal and the target
+is log N(ε; 0, 1) + log p(x, z(ε)) − log q(z(ε) | x), which has the same normaliser. Layers that follow one another
+closely are thin and bent in z, and round in ε as far as q is right. ε moves by Hamiltonian trajectories, with a step
+size for every chain that adapts while it settles and is held fixed afterwards; binary latents are flipped one by
+one, by Gibbs.
 """
 
 from __future__ import annotations
@@ -27,8 +30,6 @@ from latentia.likelihood.annealing import schedule
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.ops.arrays import batch_size
 
-#: Draws of q that tell its standard deviations.
-_SCALE_DRAWS = 32
 _TARGET, _FIRST_STEP = 0.8, 0.2
 #: A step size adapts at the rate 1, slowing down to this.
 _SLOWEST = 0.1
@@ -89,16 +90,21 @@ def _both_ways(
     model: Any, x: Any, q: Any, betas: Array, n_steps: int, n_leapfrog: int, key: PRNGKeyArray
 ) -> tuple[Scalar, Scalar]:
     """(log w forward, −log w′ backward) of one chain each way."""
-    first, second, scale_key, settle_key, up_key, down_key = jax.random.split(key, 6)
-    start, unravel = ravel_pytree(q.sample(key=first))
-    log_q = lambda z: q.log_prob(unravel(z))  # noqa: E731
-    log_p = lambda z: -model.energy(x, unravel(z))  # noqa: E731
-    at = lambda beta: lambda z: (1 - beta) * log_q(z) + beta * log_p(z)  # noqa: E731
+    first, second, settle_key, up_key, down_key = jax.random.split(key, 5)
+    drawn, unravel = ravel_pytree(q.sample(key=first))
+    rises = lambda z: -model.energy(x, z) - q.log_prob(z)  # noqa: E731
+    move: Any
     if all(leaf.domain == "real" for leaf in leaves(model.z_space)):
-        draws = jax.vmap(lambda key: ravel_pytree(q.sample(key=key))[0])(jax.random.split(scale_key, _SCALE_DRAWS))
-        move: Any = _hamiltonian(jnp.var(draws, axis=0), n_leapfrog)
+        move = _hamiltonian(n_leapfrog)
+        draw = lambda key: jax.random.normal(key, drawn.shape, drawn.dtype)  # noqa: E731
+        log_start = lambda noise: -0.5 * jnp.sum(noise**2)  # noqa: E731
+        log_rise = lambda noise: rises(q.place(unravel(noise)))  # noqa: E731
     else:
         move = _flips
+        draw = lambda key: ravel_pytree(q.sample(key=key))[0]  # noqa: E731
+        log_start = lambda z: q.log_prob(unravel(z))  # noqa: E731
+        log_rise = lambda z: rises(unravel(z))  # noqa: E731
+    at = lambda beta: lambda z: log_start(z) + beta * log_rise(z)  # noqa: E731
 
     def settle(carry: Any, key: PRNGKeyArray) -> tuple[Any, None]:
         z, step, rate = carry
@@ -109,19 +115,18 @@ def _both_ways(
     def anneal(z: Array, betas: Array, step: Scalar, key: PRNGKeyArray) -> Scalar:
         def body(carry: Any, each: Any) -> tuple[Any, None]:
             (log_w, z), (before, after, key) = carry, each
-            log_w = log_w + (after - before) * (log_p(z) - log_q(z))
+            log_w = log_w + (after - before) * log_rise(z)
             return (log_w, move(at(after), z, step, key)[0]), None
 
         keys = jax.random.split(key, betas.shape[0] - 1)
         return jax.lax.scan(body, (jnp.zeros((), betas.dtype), z), (betas[:-1], betas[1:], keys))[0][0]
 
-    begin = (start, *jnp.asarray([_FIRST_STEP, 1.0], betas.dtype))
+    begin = (draw(first), *jnp.asarray([_FIRST_STEP, 1.0], betas.dtype))
     (settled, step, _), _ = jax.lax.scan(settle, begin, jax.random.split(settle_key, n_steps))
-    fresh = ravel_pytree(q.sample(key=second))[0]
-    return anneal(fresh, betas, step, up_key), -anneal(settled, betas[::-1], step, down_key)
+    return anneal(draw(second), betas, step, up_key), -anneal(settled, betas[::-1], step, down_key)
 
 
-def _hamiltonian(inverse_mass: Array, n_leapfrog: int) -> Any:
+def _hamiltonian(n_leapfrog: int) -> Any:
     """A trajectory of a fixed number of leapfrog steps, accepted or refused."""
 
     def move(log_density: LogDensity, z: Array, step: Scalar, key: PRNGKeyArray) -> tuple[Array, Scalar]:
@@ -130,7 +135,7 @@ def _hamiltonian(inverse_mass: Array, n_leapfrog: int) -> Any:
         jitter_key, key = jax.random.split(key)
         step = step * (1 + 0.2 * jax.random.uniform(jitter_key, (), z.dtype, -1.0, 1.0))
         kernel: Any = hmc.build_kernel()
-        end, info = kernel(key, hmc.init(z, log_density), log_density, step, inverse_mass, n_leapfrog)
+        end, info = kernel(key, hmc.init(z, log_density), log_density, step, jnp.ones_like(z), n_leapfrog)
         return end.position, info.acceptance_rate
 
     return move
