@@ -69,6 +69,46 @@ def adopted(sizes=(4, 3, 2), **options):
     return dbm.adopt(model, blueprint)
 
 
+# -- the network of a classifier -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize(("sizes", "n_labels"), [((4, 3, 2), None), ((4, 3, 2), 3), ((4, 3, 2, 2), None)])
+def test_the_network_before_fine_tuning_is_some_rounds_of_mean_field(sizes, n_labels, rounds):
+    dbm = adopted(sizes, n_labels=n_labels, gain=4.0).set_params(finetune_rounds=rounds)
+    model, first = dbm.model_, len(dbm.model_.visible)
+    offsets, biases = ([np.asarray(a) for a in b] for b in (model.offsets, [h.bias for h in model.hidden]))
+    X = np.random.default_rng(0).integers(0, 2, (5, sizes[0])).astype(float)
+    means = [X] + [np.broadcast_to(o, (5, o.size)) for o in offsets[1:]]  # what is not known stands at its offset
+
+    def update(layer):
+        field = biases[layer - first] + np.zeros((5, 1))
+        for weights, (low, high) in zip(model.weights, model.edges, strict=True):
+            if high == layer:
+                field = field + (means[low] - offsets[low]) @ np.asarray(weights)
+            if low == layer:
+                field = field + (means[high] - offsets[high]) @ np.asarray(weights).T
+        means[layer] = 1 / (1 + np.exp(-field))
+
+    for _ in range(rounds - 1):
+        update(first)
+        update(first + 1)
+    for layer in range(first, first + len(dbm.hidden)):
+        # On its last way up, a layer but the lowest hears nothing from above it.
+        if layer > first and layer + 1 < len(means):
+            means[layer + 1] = np.broadcast_to(offsets[layer + 1], (5, offsets[layer + 1].size))
+        update(layer)
+    layers = dbm._feed_forward()
+    values = inputs = dbm._network_inputs(X)
+    np.testing.assert_array_equal(inputs, X)
+    for number, (weights, bias) in enumerate(layers):
+        values = np.concatenate([inputs, values], axis=1) if 0 < number < 2 * rounds and number % 2 == 0 else values
+        values = 1 / (1 + np.exp(-(values @ weights + bias)))
+    assert len(layers) == len(dbm.hidden) + 2 * (rounds - 1)
+    np.testing.assert_allclose(values, means[-1], atol=1e-5)
+    assert np.std(values, axis=0).max() > 0.01
+
+
 # -- learning --------------------------------------------------------------------------------------------
 
 

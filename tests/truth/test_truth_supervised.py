@@ -389,6 +389,42 @@ def test_given_layers_are_kept_and_a_small_output_layer_is_put_on_top():
     assert [leaf.shape for leaf in jax.tree.leaves(again)] == [leaf.shape for leaf in jax.tree.leaves(model)]
 
 
+@pytest.mark.usefixtures("x64")
+def test_a_layer_can_read_the_inputs_again_beside_the_one_below():
+    rng = np.random.default_rng(0)
+    shapes = [(4, 3), (3, 2), (4 + 2, 3)]
+    model = FeedForward.from_layers(
+        [(rng.normal(size=s), rng.normal(size=s[1])) for s in shapes],
+        5,
+        key=jax.random.key(0),
+        dropout=0.5,
+        input_dropout=0.2,
+    )
+    assert model.rereads == (2,)
+    inputs = rng.normal(size=4).astype(np.float32)
+    w, b = ([np.asarray(a, np.float64) for a in part] for part in (model.weights, model.biases))
+    act = ACTIVATIONS["sigmoid"][0]
+
+    def written_out(scales):
+        seen = inputs * scales[0]
+        second = act(act(seen @ w[0] + b[0]) * scales[1] @ w[1] + b[1])
+        third = act(seen @ w[2][:4] + (second * scales[2]) @ w[2][4:] + b[2])
+        return (third * scales[3]) @ w[3] + b[3]
+
+    np.testing.assert_allclose(model.logits(jnp.asarray(inputs)), written_out([1.0] * 4), atol=1e-6)
+    masks = model.masks(key=jax.random.key(2))
+    assert [m.shape for m in masks] == [(4,), (3,), (2,), (3,)]
+    scales = [np.asarray(m) / keep for m, keep in zip(masks, (0.8, 0.5, 0.5, 0.5), strict=True)]
+    assert min(s.min() for s in scales) == 0
+    np.testing.assert_allclose(model.logits(jnp.asarray(inputs), masks), written_out(scales), atol=1e-6)
+    again = FeedForward.build(model.blueprint)
+    assert jax.tree.structure(again) == jax.tree.structure(model)
+    assert [leaf.shape for leaf in jax.tree.leaves(again)] == [leaf.shape for leaf in jax.tree.leaves(model)]
+    blueprint = network((4, 3, 2)).blueprint
+    del blueprint["rereads"]  # files of networks that never do so may lack it
+    assert FeedForward.build(blueprint).rereads == ()
+
+
 def test_rows_end_with_the_number_of_their_class():
     model = network((2, 4), np.float32)
     rows = jnp.array([[0.5, 0.1, 0.0], [1.0, -2.0, 3.0], [0.0, 0.0, 2.0]])

@@ -6,7 +6,8 @@ and all of it learns to tell the classes apart. As an energy of inputs v and a o
 
     E(v, y) = −yᵀ log softmax(f(v)),      f(v) = b_L + W_Lᵀ h_{L−1},      h_l = σ(b_l + W_lᵀ h_{l−1}),      h_0 = v,
 
-which is −log p(y | v): normalised over labels for every v, and no statement about v.
+which is −log p(y | v): normalised over labels for every v, and no statement about v. A layer may read the inputs
+again beside the layer below, [v, h_{l−1}], as the second round of mean field does in a deep Boltzmann machine.
 
 Dropout (Hinton et al., 2012; Srivastava et al., 2014) multiplies every input and hidden value in training by m/q,
 where m is one with probability q and zero otherwise. Since E[m/q] = 1, nothing changes at prediction, and weights
@@ -85,6 +86,7 @@ class FeedForward(AbstractClassifier, Constrained):
         dropout: part of the hidden values dropped in training.
         input_dropout: part of the inputs dropped in training.
         max_norm: largest Euclidean norm of the weights into a unit; 0 sets no bound.
+        rereads: numbers of layers that read the inputs again, before the values of the layer below.
 
     Example:
         >>> layers = [(jnp.ones((4, 3)), jnp.zeros(3)), (jnp.ones((3, 2)), jnp.zeros(2))]
@@ -99,6 +101,7 @@ class FeedForward(AbstractClassifier, Constrained):
     dropout: float = eqx.field(static=True, default=0.0)
     input_dropout: float = eqx.field(static=True, default=0.0)
     max_norm: float = eqx.field(static=True, default=0.0)
+    rereads: tuple[int, ...] = eqx.field(static=True, default=())
 
     def __check_init__(self) -> None:
         if self.activation not in get_args(Activation):
@@ -121,26 +124,32 @@ class FeedForward(AbstractClassifier, Constrained):
         input_dropout: float = 0.0,
         max_norm: float = 0.0,
     ) -> Self:
-        """Given hidden layers ``[(weights, biases), …]`` with a small random output layer on top."""
+        """Given hidden layers ``[(weights, biases), …]`` with a small random output layer on top.
+
+        A layer that is taller than the one before is wide, by as many rows as there are inputs, reads the inputs
+        again: its first rows are theirs.
+        """
         weights = [jnp.asarray(w, jnp.float32) for w, _ in layers]
         biases = [jnp.asarray(b, jnp.float32) for _, b in layers]
-        widths = [weights[0].shape[0], *(b.shape[0] for b in biases)] if layers else []
-        if not layers or [w.shape for w in weights] != list(itertools.pairwise(widths)):
+        sizes = [weights[0].shape[0], *(b.shape[0] for b in biases)] if layers else []
+        rereads = tuple(i for i in range(1, len(weights)) if weights[i].shape[0] == sizes[0] + sizes[i])
+        if not layers or [w.shape for w in weights] != _shapes(sizes, rereads):
             raise ParameterError(
                 "Hidden layers must be matrices (n_in, n_out) with n_out biases, each as tall as the one before is "
-                f"wide; got weights {[w.shape for w in weights]} and biases {[b.shape for b in biases]}."
+                "wide (or by the number of inputs taller, to read them again); got weights "
+                f"{[w.shape for w in weights]} and biases {[b.shape for b in biases]}."
             )
-        output = OUTPUT_SCALE * jax.random.normal(key, (widths[-1], n_classes), jnp.float32)
+        output = OUTPUT_SCALE * jax.random.normal(key, (sizes[-1], n_classes), jnp.float32)
         both = (*weights, output), (*biases, jnp.zeros(n_classes, jnp.float32))
-        return cls(*both, activation, float(dropout), float(input_dropout), float(max_norm))
+        return cls(*both, activation, float(dropout), float(input_dropout), float(max_norm), rereads)
 
     @classmethod
     def build(cls, blueprint: dict[str, Any]) -> Self:
         """A network of the shape that :attr:`blueprint` says, all of it zero."""
         facts = dict(blueprint)
-        sizes = facts.pop("sizes")
-        weights = tuple(jnp.zeros(shape, jnp.float32) for shape in itertools.pairwise(sizes))
-        return cls(weights, tuple(jnp.zeros(n, jnp.float32) for n in sizes[1:]), **facts)
+        sizes, rereads = facts.pop("sizes"), tuple(facts.pop("rereads", ()))
+        weights = tuple(jnp.zeros(shape, jnp.float32) for shape in _shapes(sizes, rereads))
+        return cls(weights, tuple(jnp.zeros(n, jnp.float32) for n in sizes[1:]), **facts, rereads=rereads)
 
     @property
     def blueprint(self) -> dict[str, Any]:
@@ -151,6 +160,7 @@ class FeedForward(AbstractClassifier, Constrained):
             "dropout": self.dropout,
             "input_dropout": self.input_dropout,
             "max_norm": self.max_norm,
+            "rereads": list(self.rereads),
         }
 
     @property
@@ -176,7 +186,9 @@ class FeedForward(AbstractClassifier, Constrained):
             mask = None if masks is None else masks[layer]
             if mask is not None:
                 values = jnp.where(mask, values / (1 - self._rate(layer)), 0.0)
-            values = values @ weights + biases
+            if layer == 0:
+                inputs = values  # what was dropped is not read again
+            values = (jnp.concatenate([inputs, values]) if layer in self.rereads else values) @ weights + biases
             if layer < last:
                 values = _ACTIVATIONS[self.activation](values)
         return values
@@ -184,11 +196,10 @@ class FeedForward(AbstractClassifier, Constrained):
     def masks(self, *, key: PRNGKeyArray) -> Masks:
         """Independent coins for all inputs and hidden values."""
         keys = jax.random.split(key, len(self.weights))
+        sizes = [self.weights[0].shape[0], *(b.shape[0] for b in self.biases)]
         return tuple(
-            jax.random.bernoulli(keys[layer], 1 - self._rate(layer), weights.shape[:1])
-            if self._rate(layer)
-            else None
-            for layer, weights in enumerate(self.weights)
+            jax.random.bernoulli(keys[layer], 1 - self._rate(layer), (sizes[layer],)) if self._rate(layer) else None
+            for layer in range(len(self.weights))
         )
 
     def _rate(self, layer: int) -> float:
@@ -204,6 +215,12 @@ class FeedForward(AbstractClassifier, Constrained):
             return weights * jnp.broadcast_to(self.max_norm / jnp.maximum(norms, self.max_norm), weights.shape)
 
         return eqx.tree_at(lambda m: m.weights, self, tuple(bounded(w) for w in self.weights))
+
+
+def _shapes(sizes: Sequence[int], rereads: Sequence[int]) -> list[tuple[int, int]]:
+    """Shapes of the weights between layers of given sizes, the inputs first."""
+    pairs = enumerate(itertools.pairwise(sizes))
+    return [(below + (sizes[0] if layer in rereads else 0), above) for layer, (below, above) in pairs]
 
 
 class LabelledRows(AbstractPrepare):

@@ -28,7 +28,6 @@ from latentia.estimator.boltzmann import BOLTZMANN_CHECKS, BoltzmannEstimator
 from latentia.estimator.finetuning import Finetunes
 from latentia.estimator.label_units import Labelled
 from latentia.estimator.rows import apply_rows
-from latentia.inference import infer_means
 from latentia.learning import contrastive
 from latentia.learning.compiled import AbstractPrepare
 from latentia.learning.gradient import GradientLearner
@@ -60,6 +59,8 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
         n_replicas: temperatures of "tempering".
         pretraining_epochs: passes over the data for every layer of a greedy pretraining; 0 for none.
         n_epochs: passes over the data, all layers together.
+        finetune_rounds: rounds of mean field that ``finetune`` unrolls into its network. More make it deeper and
+            slower, and with many labels better.
         batch_size: rows per update.
         learning_rate: step size at the start.
         schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
@@ -100,6 +101,7 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
         "visible": checks.one_of(*VISIBLE),
         "rounds": checks.integer(1),
         "pretraining_epochs": checks.integer(0),
+        "finetune_rounds": checks.integer(1),
     }
 
     def __init__(
@@ -116,6 +118,7 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
         n_replicas: int = 10,
         pretraining_epochs: int = 0,
         n_epochs: int = 20,
+        finetune_rounds: int = 2,
         batch_size: int = 100,
         learning_rate: float = 0.1,
         schedule: Schedule = "linear",
@@ -147,6 +150,7 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
         self.n_replicas = n_replicas
         self.pretraining_epochs = pretraining_epochs
         self.n_epochs = n_epochs
+        self.finetune_rounds = finetune_rounds
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.schedule = schedule
@@ -277,17 +281,23 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
         return p / p.sum(axis=1, keepdims=True)
 
     def _feed_forward(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The way up as a network: h¹ from x and q(h²), as mean field has it, then layer by layer."""
+        """Mean field as a network: up to h², back to h¹ from x and h², ``finetune_rounds`` times, then upwards.
+
+        Layers that have not been reached, and labels, stand at their offsets. Every round gets weights of its own
+        to learn. One round is the way up of a belief net.
+        """
         model, first = self.model_, len(self.model_.visible)
         offsets, lowest, above = model.offsets, *model.weights[:2]
-        bias = model.hidden[0].bias - offsets[0] @ lowest - above @ offsets[first + 1]
-        layers = [(jnp.concatenate([lowest, above.T]), bias)]
-        for below, weights in enumerate(model.weights[1 : len(self.hidden)]):
-            layers.append((weights, model.hidden[below + 1].bias - offsets[first + below] @ weights))
-        return [(np.asarray(w), np.asarray(b)) for w, b in layers]
+        bias = model.hidden[0].bias - offsets[0] @ lowest
+        up = [
+            (weights, model.hidden[below + 1].bias - offsets[first + below] @ weights)
+            for below, weights in enumerate(model.weights[1 : len(self.hidden)])
+        ]
+        again = (jnp.concatenate([lowest, above.T]), bias - above @ offsets[first + 1])
+        rounds = [(lowest, bias), *([up[0], again] * (self.finetune_rounds - 1)), *up]
+        return [(np.asarray(w), np.asarray(b)) for w, b in rounds]
 
     def _network_inputs(self, X: Any) -> np.ndarray:
-        """(x, q(h²)), q by mean field."""
         return apply_rows(_inputs, self.model_, self._visibles(X, purpose="coding"))
 
 
@@ -319,5 +329,4 @@ def _codes(model: ReplicatedRBM, x: Any) -> Any:
 
 
 def _inputs(model: LayeredModel, x: Any) -> Any:
-    data = jax.tree.leaves(x)[0]
-    return jnp.concatenate([model.visible[0].statistic(data), infer_means(model, x)[1]])
+    return model.visible[0].statistic(jax.tree.leaves(x)[0])

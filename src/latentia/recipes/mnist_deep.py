@@ -119,7 +119,7 @@ _CLASSIFIER: dict[str, Any] = {
     },
     "cpu": {
         "fit": {**_COMMON, "hidden": (200, 300), "k": 1, "n_chains": 100, "n_epochs": 5, "learning_rate": 0.1},
-        "finetune": {"n_epochs": 20, "learning_rate": 1e-3},
+        "finetune": {"n_epochs": 20, "learning_rate": 1e-3, "dropout": 0.2, "input_dropout": 0.1},
         "seeds": 1,
     },
     "quick": {
