@@ -105,12 +105,15 @@ _CLASSIFIER: dict[str, Any] = {
             "n_epochs": 150,
             "learning_rate": 0.4,
             "schedule": "warmup",
+            # Chosen with 784-500-1000 and 12,000 steps by 10,000 of the training digits, held out: 1.39 % of them are
+            # misread with three rounds and a dropout of 0.1, 1.81 % by a network with q(h²) for an input and 0.2.
+            "finetune_rounds": 3,
         },
-        # Chosen by 10,000 of the training digits, held out: 0.94 % of them are then misread.
         "finetune": {
-            "n_epochs": 300,
+            "n_epochs": 200,
             "batch_size": 100,
             "learning_rate": 3e-4,
+            "dropout": 0.1,
             "input_dropout": 0.1,
             "adversarial": 1.0,
             "averaging": 0.9995,
