@@ -105,8 +105,8 @@ _CLASSIFIER: dict[str, Any] = {
             "n_epochs": 150,
             "learning_rate": 0.4,
             "schedule": "warmup",
-            # Chosen with 784-500-1000 and 12,000 steps by 10,000 of the training digits, held out: 1.39 % of them are
-            # misread with three rounds and a dropout of 0.1, 1.81 % by a network with q(h²) for an input and 0.2.
+            # Chosen with 784-500-1000 and 12,000 steps by 10,000 of the training digits, held out: 1.39 % of them
+            # are misread with three rounds and a dropout of 0.1, 1.81 % by a network that reads q(h²), with 0.2.
             "finetune_rounds": 3,
         },
         "finetune": {
