@@ -152,10 +152,15 @@ class FeedForward(AbstractClassifier, Constrained):
         return cls(weights, tuple(jnp.zeros(n, jnp.float32) for n in sizes[1:]), **facts, rereads=rereads)
 
     @property
+    def sizes(self) -> list[int]:
+        """How many inputs there are, and how many values in every layer."""
+        return [self.weights[0].shape[0], *(b.shape[0] for b in self.biases)]
+
+    @property
     def blueprint(self) -> dict[str, Any]:
         """Plain facts from which :meth:`build` makes a network of the same structure."""
         return {
-            "sizes": [self.weights[0].shape[0], *(b.shape[0] for b in self.biases)],
+            "sizes": self.sizes,
             "activation": self.activation,
             "dropout": self.dropout,
             "input_dropout": self.input_dropout,
@@ -196,10 +201,9 @@ class FeedForward(AbstractClassifier, Constrained):
     def masks(self, *, key: PRNGKeyArray) -> Masks:
         """Independent coins for all inputs and hidden values."""
         keys = jax.random.split(key, len(self.weights))
-        sizes = [self.weights[0].shape[0], *(b.shape[0] for b in self.biases)]
         return tuple(
-            jax.random.bernoulli(keys[layer], 1 - self._rate(layer), (sizes[layer],)) if self._rate(layer) else None
-            for layer in range(len(self.weights))
+            jax.random.bernoulli(key, 1 - self._rate(layer), (n,)) if self._rate(layer) else None
+            for layer, (key, n) in enumerate(zip(keys, self.sizes[:-1], strict=True))
         )
 
     def _rate(self, layer: int) -> float:
