@@ -51,6 +51,7 @@ from latentia.learning.score_matching import hyvarinen_score
 from latentia.likelihood.pseudo import can_pseudo, pseudo_log_likelihood
 from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops import random
+from latentia.ops.arrays import n_numbers
 
 #: At most this many held-out rows enter a pseudo-likelihood, which costs one free energy per site.
 VALIDATION_ROWS = 256
@@ -414,8 +415,7 @@ def _reconstruct(model: Any, x: Any) -> Any:
 
 def _sliced_score(model: Any, x: Any) -> Any:
     """The score-matching objective of one example, in directions that are always the same."""
-    size = sum(leaf.size for leaf in jax.tree.leaves(x))
-    return hyvarinen_score(model, x, jax.random.rademacher(random.key(0), (8, size), np.float32))
+    return hyvarinen_score(model, x, jax.random.rademacher(random.key(0), (8, n_numbers(x)), np.float32))
 
 
 def _free_energy(model: Any, x: Any) -> Any:

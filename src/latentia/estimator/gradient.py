@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self, get_args
 
-import equinox as eqx
 import jax
 import numpy as np
 import optax
@@ -26,6 +25,7 @@ from latentia.learning.batches import read_rows
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Optimizer, Schedule
 from latentia.likelihood.pseudo import can_pseudo
+from latentia.ops.arrays import n_numbers
 
 OptimizerName = Literal["sgd", "nesterov", "adam", "rmsprop"]
 
@@ -125,7 +125,7 @@ class GradientEstimator(LatentEstimator):
         if not can_pseudo(model):
             name = "reconstruction_error" if isinstance(model, Decodes) else "score_matching_loss"
             return {name: lambda model: -scorer(model)} if self.monitor else {}
-        cost = few.size * sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_array)))
+        cost = few.size * n_numbers(model)
         if self.monitor == "always" or (self.monitor == "auto" and cost < MONITOR_COST):
             return {"pseudo_likelihood": scorer}
         if self.monitor is None or not isinstance(model, Decodes):

@@ -15,7 +15,7 @@ from jaxtyping import PRNGKeyArray
 
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.sharding import split
-from latentia.ops.arrays import all_finite, largest
+from latentia.ops.arrays import all_finite, largest, n_numbers
 from latentia.ops.compiling import untuned
 
 _CACHE: OrderedDict[Any, Any] = OrderedDict()
@@ -94,7 +94,7 @@ def _unroll(arrays: Any) -> int:
     On a GPU a small step is a matter of launches, which a longer body saves; elsewhere it only takes longer to
     compile.
     """
-    small = sum(leaf.size for leaf in jax.tree.leaves(arrays)) < SMALL
+    small = n_numbers(arrays) < SMALL
     return 4 if small and jax.default_backend() != "cpu" else 1
 
 

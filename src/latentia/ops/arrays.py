@@ -15,6 +15,15 @@ def batch_size(batch: Any) -> int:
     return jax.tree.leaves(batch)[0].shape[0]
 
 
+def n_numbers(tree: Any) -> int:
+    """How many numbers the arrays of a pytree hold.
+
+    >>> n_numbers((jnp.zeros((2, 3)), "a name", jnp.zeros(4)))
+    10
+    """
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array)))
+
+
 def weighted_mean(values: Float[Array, "n *s"], weights: Float[Array, " n"] | None) -> Float[Array, "*s"]:
     """Σ w_i v_i / n for weights that average to one; the plain mean if there are none."""
     if weights is None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import numpy as np
 
 from latentia.core import space
 from latentia.core.model import Decodes, ExactSampler
 from latentia.estimator.tracing import trace
 from latentia.ops import random
+from latentia.ops.arrays import n_numbers
 from latentia.report import sprites
 from latentia.report.latents import as_columns, picks_one
 from latentia.report.runs import Run
@@ -77,8 +77,7 @@ def samples(run: Run, share: float = 1.0) -> Samples:
 
 def _marks(estimator: Any, n: int) -> tuple[int, ...]:
     """Fewer sweeps of a model whose sweeps are long."""
-    size = sum(leaf.size for leaf in jax.tree.leaves(estimator.model_))
-    most = max(100.0, _WORK / (n * max(size, 1)))
+    most = max(100.0, _WORK / (n * max(n_numbers(estimator.model_), 1)))
     return tuple(mark for mark in MARKS if mark <= most)
 
 
