@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -463,7 +464,7 @@ import os, signal, sys
 import numpy as np
 from latentia import DictionaryLearning
 from latentia.learning import fit
-fit.Settings.checkpoint_seconds = 0.0
+fit.CHECKPOINT_SECONDS = 0.0
 X = np.load(sys.argv[1])
 stop = lambda event: event.epoch >= 4 and os.kill(os.getpid(), signal.SIGKILL)
 DictionaryLearning(12, 0.2, update=sys.argv[3], batch_size=50, n_epochs=9, min_gain=0.0, random_state=0,
@@ -484,6 +485,7 @@ def test_killed_runs_resume_to_the_same_bits(X, tmp_path, update):
     )
     assert done.returncode == -signal.SIGKILL
     assert not (tmp_path / "run" / "model.safetensors").exists()
+    before = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     options = {**SMALL, "n_epochs": 9, "update": update, "callbacks": [lambda event: False]}
     resumed = DictionaryLearning(**options, run_dir=tmp_path / "run", resume=True).fit(X)
     assert resumed.n_steps_ == DictionaryLearning(**options).fit(X).n_steps_
@@ -491,6 +493,7 @@ def test_killed_runs_resume_to_the_same_bits(X, tmp_path, update):
     np.testing.assert_array_equal(resumed.components_, whole.components_)
     assert [r["objective"] for r in resumed.history_] == [r["objective"] for r in whole.history_]
     np.testing.assert_array_equal(load(tmp_path / "run" / "model.safetensors").components_, whole.components_)
+    assert resumed.history_[:2] == before[:2]  # with its seconds: the run was gone on with
 
 
 def test_early_stopping_and_a_small_gain_end_the_training(X):

@@ -10,7 +10,7 @@ from latentia import DBM, RBM
 from latentia.core.errors import DivergenceError
 from latentia.estimator import gradient, training
 from latentia.estimator.base import reconstruction_error
-from latentia.learning.guard import WORSE, Guard
+from latentia.learning.guard import FORGOTTEN, LEARNED, WORSE, Guard
 
 SMALL = {"binarize": "sample", "batch_size": 100, "n_epochs": 6, "random_state": 0}
 DBMS = {**SMALL, "hidden": (20, 10)}
@@ -142,3 +142,48 @@ def test_a_start_that_is_worse_than_ignorance_is_allowed_and_names_that_are_not_
     assert "error is 3.2" in (guard.collapsed({"error": 3.2}) or "")
     assert Guard({"score": -10.0}, {"score": -9.0}).collapsed({"score": -10.6})
     assert Guard({}, {}).collapsed({"error": 1e9}) is None
+
+
+def test_forgetting_most_of_what_was_known_is_a_collapse():
+    """A deep machine that loses its upper layers may still be no worse than ignorant."""
+    guard = Guard({"score": -10.0}, {"score": -10.5})
+    assert guard.collapsed({"score": -10.4}) is None  # it has learned nothing yet
+    for value in (-8.0, -6.0, -7.0):
+        guard.keep({"score": value, "other": 0.0})
+    limit = -6.0 - FORGOTTEN * 4.0  # the best was -6
+    assert guard.collapsed({"score": limit + 0.01}) is None
+    assert "score is -9.1 after -6," in (guard.collapsed({"score": -9.1}) or "")
+
+
+def test_who_has_learned_little_has_little_to_forget():
+    guard = Guard({"error": 1.0}, {"error": 1.0})
+    guard.keep({"error": 1.01 - LEARNED})
+    assert guard.collapsed({"error": 1.0}) is None
+    guard.keep({"error": 0.99 - LEARNED})
+    assert guard.collapsed({"error": 1.0}) is not None
+
+
+def test_a_resumed_run_remembers_what_was_known(X, tmp_path, monkeypatch):
+    best, collapsed = [], Guard.collapsed
+
+    def spied(self, metrics):
+        best.append(dict(self.best))
+        return collapsed(self, metrics)
+
+    def broken(event):
+        if event.epoch >= 3:
+            raise RuntimeError("power cut")
+
+    monkeypatch.setattr(Guard, "collapsed", spied)
+    monkeypatch.setattr(training.loop, "CHECKPOINT_SECONDS", 0.0)
+    run = {**SMALL, "learning_rate": 2.0, "run_dir": tmp_path / "run"}
+    with pytest.raises(RuntimeError, match="power cut"):
+        RBM(8, **run, callbacks=[broken]).fit(X)
+    best.clear()
+    RBM(8, **run, resume=True).fit(X)
+    resumed = best.copy()
+    best.clear()
+    RBM(8, **{**run, "run_dir": tmp_path / "whole"}).fit(X)
+    assert 0 < len(resumed) < len(best)
+    assert resumed == best[-len(resumed) :]
+    assert best[-1] != best[0]

@@ -193,9 +193,9 @@ import sys, time
 import numpy as np
 from latentia import RBM
 X = (np.random.default_rng(0).random((400, 12)) < 0.4).astype(float)
-slow = (lambda event: time.sleep(0.02)) if sys.argv[2] == "slow" else (lambda event: None)
+slow = (lambda event: time.sleep(0.05)) if sys.argv[2] == "slow" else (lambda event: None)
 from latentia.learning import fit
-fit.Settings.checkpoint_seconds = 0.0
+fit.CHECKPOINT_SECONDS = 0.0
 RBM(n_components=7, batch_size=20, n_epochs=60, random_state=0, averaging=0.99, optimizer="adam",
     objective="{objective}", n_chains=30, n_replicas=3, early_stopping=True, patience=60,
     run_dir=sys.argv[1], resume=True, callbacks=[slow]).fit(X)
@@ -207,23 +207,22 @@ def test_killed_runs_resume_to_the_same_bits(tmp_path, objective):
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(SCRIPT.replace("{objective}", objective)))
     subprocess.run([sys.executable, script, tmp_path / "whole", "fast"], check=True, timeout=300, env=OPTIMISED)
-    killed, attempts = 0, 4 if objective == "pcd" else 2
-    for attempt in range(attempts):
-        process = subprocess.Popen([sys.executable, script, tmp_path / "killed", "slow"], env=OPTIMISED)
-        checkpoint = tmp_path / "killed" / "checkpoint.safetensors"
-        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+    metrics = tmp_path / "killed" / "metrics.jsonl"
+    for n_rows in (5, 15):  # so the first checkpoint holds four rows at least
+        process = subprocess.Popen([sys.executable, script, metrics.parent, "slow"], env=OPTIMISED)
         deadline = time.monotonic() + 120
         while process.poll() is None and time.monotonic() < deadline:
-            if checkpoint.exists() and checkpoint.stat().st_mtime_ns != before:
-                time.sleep(0.05 + 0.11 * attempt)
+            if metrics.exists() and metrics.read_text().count("\n") >= n_rows:
                 break
             time.sleep(0.005)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            killed += 1
+        process.send_signal(signal.SIGKILL)
         process.wait()
-    assert killed >= attempts - 1
-    subprocess.run([sys.executable, script, tmp_path / "killed", "fast"], check=True, timeout=300, env=OPTIMISED)
+        if n_rows == 5:
+            before = [json.loads(line) for line in metrics.read_text().splitlines()[:4]]
+        assert n_rows <= metrics.read_text().count("\n") < 60  # killed on its way
+    subprocess.run([sys.executable, script, metrics.parent, "fast"], check=True, timeout=300, env=OPTIMISED)
+    after = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert after[:4] == before  # with its seconds: the first run was gone on with
     whole, resumed = (tmp_path / name / "model.safetensors" for name in ("whole", "killed"))
     from safetensors.numpy import load_file
 

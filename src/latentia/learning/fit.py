@@ -46,6 +46,8 @@ EXPLOSION = 1e3
 SHORT_CHUNK = 16
 #: Steps of a run from which on a longer compilation pays.
 LONG_RUN = 30_000
+#: Least time between two checkpoints, unless the settings say otherwise.
+CHECKPOINT_SECONDS = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Settings:
     folder: Path | None = None
     resume: bool = False
     fingerprint: str = ""
-    checkpoint_seconds: float = 20.0
+    checkpoint_seconds: float = dataclasses.field(default_factory=lambda: CHECKPOINT_SECONDS)
     begin: Callable[[], None] = lambda: None
     callbacks: Sequence[Callable[[Event], Any]] = ()
     display: Display = dataclasses.field(default_factory=Silent)
@@ -231,6 +233,8 @@ class _Run:
         self.step, self.rollbacks, self.waited = progress["step"], progress["rollbacks"], progress["waited"]
         self.best_score, self.stopped = progress["best_score"], progress["stopped"]
         self.seconds, self.history = progress["seconds"], progress["history"]
+        for row in self.history:
+            self.guard.keep(row)
         lines = "".join(json.dumps(row) + "\n" for row in self.history)
         (folder / "metrics.jsonl").write_text(lines)  # without what a killed run wrote after its checkpoint
 
@@ -279,6 +283,7 @@ class _Run:
         epoch = self.step * self.settings.batch_size / self.batches.X.shape[0]
         row = {"step": self.step, "epoch": epoch, "seconds": self.seconds, **metrics}
         self.history.append(row)
+        self.guard.keep(metrics)
         if self.settings.folder is not None:
             with (self.settings.folder / "metrics.jsonl").open("a") as file:
                 file.write(json.dumps(row) + "\n")

@@ -11,6 +11,13 @@ Both measures lie on one side of zero, and away from it is worse, so that one ru
     |measured|  >  WORSE · max(|ignorance|, |start|).
 
 The start counts too, since a run may begin worse than ignorant, and has a right to.
+
+A deep machine can lose its upper layers and stay just within that, since the lowest one rebuilds the data alone. So
+a model that had learned something and forgets most of it has collapsed too:
+
+    |measured| − best  >  FORGOTTEN · (|ignorance| − best),    |ignorance| − best  >  LEARNED · |ignorance|,
+
+where best is the |measured| that was nearest to zero so far.
 """
 
 from __future__ import annotations
@@ -20,6 +27,9 @@ from collections.abc import Mapping
 #: A collapsed model is this many times worse than an ignorant one. Sound runs stay below 1.025, even on data with
 #: no structure; runs that came to nothing were seen from 1.09 up, most of them above 1.5.
 WORSE = 1.05
+#: The part of what a model knew that only a collapse takes from it, and the part of all that there is to know from
+#: which on it is judged by that.
+FORGOTTEN, LEARNED = 0.75, 0.2
 
 
 class Guard:
@@ -35,18 +45,32 @@ class Guard:
     True
     >>> print(guard.collapsed({"pseudo_likelihood": -495.0}))
     collapse: pseudo_likelihood is -495, for a model that knows nothing it is -27
+    >>> guard.keep({"pseudo_likelihood": -21.0})
+    >>> print(guard.collapsed({"pseudo_likelihood": -26.0}))
+    collapse: pseudo_likelihood is -26 after -21, for a model that knows nothing it is -27
     """
 
     def __init__(self, ignorance: Mapping[str, float], start: Mapping[str, float]):
         self.ignorance = dict(ignorance)
         self.limits = {name: WORSE * max(abs(value), abs(start[name])) for name, value in ignorance.items()}
+        self.best = {name: start[name] for name in ignorance}
 
     def collapsed(self, metrics: Mapping[str, float]) -> str | None:
         """What has happened, or None if nothing has."""
         for name, limit in self.limits.items():
-            if abs(metrics[name]) > limit:
-                nothing = self.ignorance[name]
+            forgot = self._forgot(name, metrics[name])
+            if forgot or abs(metrics[name]) > limit:
+                before = f" after {self.best[name]:.3g}" if forgot else ""
                 return (
-                    f"collapse: {name} is {metrics[name]:.3g}, for a model that knows nothing it is {nothing:.3g}"
+                    f"collapse: {name} is {metrics[name]:.3g}{before}, for a model that knows nothing it is "
+                    f"{self.ignorance[name]:.3g}"
                 )
         return None
+
+    def _forgot(self, name: str, value: float) -> bool:
+        nothing, best = abs(self.ignorance[name]), abs(self.best[name])
+        return nothing - best > LEARNED * nothing and abs(value) - best > FORGOTTEN * (nothing - best)
+
+    def keep(self, metrics: Mapping[str, float]) -> None:
+        """Metrics of a chunk that was kept: what the model is known to have known."""
+        self.best = {name: min(best, metrics[name], key=abs) for name, best in self.best.items()}
