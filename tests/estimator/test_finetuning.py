@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 
+import equinox as eqx
 import jax
 import numpy as np
 import pandas as pd
@@ -20,10 +21,11 @@ from latentia import RBM, registry
 from latentia.core.errors import DataError, DivergenceError, FileFormatError, ParameterError, RunFolderError
 from latentia.core.files import read_arrays, write_arrays
 from latentia.core.leaves import to_arrays
-from latentia.estimator import finetuning
+from latentia.estimator import finetuning_run
 from latentia.estimator.finetuning import Finetunes
 from latentia.estimator.saving import plain_parameters
-from latentia.learning.supervised import FeedForward
+from latentia.learning.committee import Separately
+from latentia.learning.supervised import VARIANCE_FLOOR, FeedForward
 
 
 class TunedRBM(Finetunes, RBM):
@@ -139,8 +141,9 @@ def test_same_seed_same_bits_and_another_seed_others(rbm, X, y):
 
 def test_every_option_reaches_the_loop(rbm, X, y, monkeypatch):
     caught = []
-    monkeypatch.setattr(finetuning.loop, "fit", lambda *run, **more: caught.append((run, more)) or _stop())
+    monkeypatch.setattr(finetuning_run.loop, "fit", lambda *run, **more: caught.append((run, more)) or _stop())
     given = {
+        "activation": "tanh",
         "n_epochs": 7,
         "batch_size": 30,
         "learning_rate": 0.25,
@@ -165,6 +168,7 @@ def test_every_option_reaches_the_loop(rbm, X, y, monkeypatch):
     assert (float(optimizer.learning_rate), float(optimizer.weight_decay)) == (0.25, 0.375)
     assert float(optimizer.n_steps) == settings.n_steps == 21  # 90 rows are left, three batches seven times
     assert (network.dropout, network.input_dropout, network.max_norm) == (0.25, 0.125, 2.0)
+    assert (network.activation, network.normalisation) == ("tanh", None)
     assert (learner.averaging, objective.smoothing) == (0.75, 0.0625)
     assert (objective.noise, objective.adversarial, objective.virtual) == (0.5, 0.875, 0.625)
     assert (settings.batch_size, settings.patience, rows.shape, more["weights"]) == (30, 3, (90, 9), None)
@@ -172,6 +176,81 @@ def test_every_option_reaches_the_loop(rbm, X, y, monkeypatch):
 
 def _stop():
     raise StopIteration
+
+
+SEVERAL = {"n_networks": 3, "activation": "relu", "normalise": True, "batch_size": 30}
+
+
+def test_several_networks_start_from_the_generative_weights_and_predict_by_their_mean(rbm, X, y):
+    rbm.finetune(X, y, **{**QUICK, **SEVERAL})
+    committee = rbm.classifier_
+    assert (committee.n_members, committee.member(0).activation) == (3, "relu")
+    each = []
+    for number in range(3):
+        rbm.classifier_ = committee.member(number)
+        each.append(rbm.predict_proba(X))
+    rbm.classifier_ = committee
+    np.testing.assert_allclose(rbm.predict_proba(X), np.mean(each, axis=0), atol=1e-6)
+    assert np.std(each, axis=0).max() > 1e-4  # they threw their own dice
+    assert rbm.finetune_history_[-1]["loss"] < rbm.finetune_history_[0]["loss"]
+    rbm.finetune(X, y, n_epochs=1, learning_rate=1e-12, n_networks=2, activation="relu", normalise=True)
+    weights, biases = rbm._feed_forward()[0]
+    for number in range(2):
+        network = rbm.classifier_.member(number)
+        np.testing.assert_allclose(network.weights[0], weights, atol=1e-6)
+        leaves = network.normalisation.gains[0], *network.normalisation.moments[0], network.biases[0]
+        gains, mean, spread, shift = map(np.asarray, leaves)
+        field = gains * (X @ np.asarray(network.weights[0]) - mean) / spread + shift
+        np.testing.assert_allclose(field, X @ weights + biases, atol=1e-4)  # the model's own
+    outputs = rbm.classifier_.members.weights[1]
+    assert not np.array_equal(outputs[0], outputs[1])
+
+
+def test_several_networks_learn_separately_and_are_scored_as_they_would_predict(rbm, X, y, monkeypatch):
+    caught = []
+    monkeypatch.setattr(finetuning_run.loop, "fit", lambda *run, **more: caught.append(run) or _stop())
+    options = {**QUICK, **SEVERAL, "activation": "tanh", "adversarial": 0.5}
+    with pytest.raises(StopIteration):
+        rbm.finetune(X, y, early_stopping=True, validation_fraction=0.25, **options)
+    committee, rows, learner, _, settings = caught[0]
+    assert isinstance(learner.objective, Separately)
+    assert learner.objective.objective.adversarial == 0.5
+    outputs, moments = committee.members.weights[1], committee.members.normalisation.moments
+    strange = eqx.tree_at(  # it says something, and its moments are not those of its fields
+        lambda m: (m.members.weights[1], m.members.normalisation.moments),
+        committee,
+        (300 * outputs, jax.tree.map(lambda a: 1 - 2 * a, moments)),
+    )
+    held = np.setdiff1d(np.arange(len(X)), finetuning_run._split(y.astype(float), 0.25, _seed(0))[0])
+    rbm.classifier_, rbm.classes_ = strange.settled(rows[:, :-1]), np.unique(y)
+    wanted = np.mean(np.log(rbm.predict_proba(X[held])[np.arange(held.size), y[held]]))
+    assert settings.score(strange) == pytest.approx(wanted, abs=1e-5)
+    rbm.classifier_ = strange
+    assert abs(np.mean(np.log(rbm.predict_proba(X[held])[np.arange(held.size), y[held]])) - wanted) > 1e-3
+
+
+def test_a_normalised_network_is_settled_on_rows_that_have_weight(rbm, X, y):
+    weights = np.r_[np.ones(60), np.zeros(len(X) - 60)]
+    rbm.finetune(X, y, sample_weight=weights, normalise=True, **QUICK)
+    network = rbm.classifier_
+    fields = X[:60] @ np.asarray(network.weights[0])
+    mean, spread = network.normalisation.moments[0]
+    np.testing.assert_allclose(mean, fields.mean(0), atol=1e-5)
+    np.testing.assert_allclose(spread, np.sqrt(fields.var(0) + VARIANCE_FLOOR), atol=1e-5)
+    assert np.abs((X @ np.asarray(network.weights[0])).mean(0) - mean).max() > 1e-3
+
+
+def test_the_rows_that_settle_a_network_are_spread_evenly_and_limited(monkeypatch):
+    monkeypatch.setattr(finetuning_run, "MOST_MOMENT_ROWS", 4)
+    rows = np.arange(10.0)[:, None]
+    np.testing.assert_array_equal(finetuning_run.few_rows(rows, None)[:, 0], [0, 3, 6, 9])
+    weights = np.r_[np.zeros(7), np.ones(3)]
+    np.testing.assert_array_equal(finetuning_run.few_rows(rows, weights)[:, 0], [7, 8, 9])
+
+
+def test_moments_need_a_batch(rbm, X, y):
+    with pytest.raises(ParameterError, match="batch_size of at least 2"):
+        rbm.finetune(X, y, **{**QUICK, "batch_size": 1, "normalise": True})
 
 
 def test_rows_without_weight_are_not_learned_from(rbm, X, y):
@@ -189,7 +268,7 @@ def test_early_stopping_keeps_the_best_network(rbm, X):
     scores = [row["validation_score"] for row in rbm.finetune_history_]
     assert len(scores) < 300
     assert len(scores) - 1 - int(np.argmax(scores)) == 4
-    kept, held = finetuning._split(y.astype(float), 0.25, _seed(0))
+    kept, held = finetuning_run._split(y.astype(float), 0.25, _seed(0))
     assert len(held) == 30
     assert sorted([*kept, *held]) == list(range(120))
     assert abs(y[held].mean() - y.mean()) < 1 / 30  # the classes in proportion
@@ -217,8 +296,8 @@ def test_a_divergence_is_reported_and_the_last_good_network_kept(rbm, X, y):
 
 def test_progress_says_what_is_going_on(rbm, X, y, monkeypatch):
     titles = []
-    real = finetuning.display
-    monkeypatch.setattr(finetuning, "display", lambda verbose, title: titles.append(title) or real(0, title))
+    real = finetuning_run.display
+    monkeypatch.setattr(finetuning_run, "display", lambda verbose, title: titles.append(title) or real(0, title))
     rbm.finetune(X, y, **QUICK)
     assert titles == ["TunedRBM fine-tuning"]
 
@@ -343,6 +422,9 @@ def test_label_units_predict_until_there_is_a_classifier(fitted, X, y):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"n_networks": 0}, "n_networks must be an integer"),
+        ({"activation": "rely"}, "activation"),
+        ({"normalise": "yes"}, "normalise"),
         ({"n_epochs": 0}, "n_epochs must be an integer"),
         ({"batch_size": 1.5}, "batch_size"),
         ({"learning_rate": 0.0}, "learning_rate"),
@@ -389,9 +471,10 @@ def test_wrong_data_are_refused(rbm, X, y):
 
 
 @pytest.mark.usefixtures("registered")
-def test_a_saved_classifier_predicts_the_same_bits(rbm, X, y, tmp_path):
+@pytest.mark.parametrize("more", [{"max_norm": 3.0}, SEVERAL])
+def test_a_saved_classifier_predicts_the_same_bits(rbm, X, y, tmp_path, more):
     path = tmp_path / "tuned.safetensors"
-    rbm.finetune(X, y, max_norm=3.0, **QUICK).save(path)
+    rbm.finetune(X, y, **{**QUICK, **more}).save(path)
     back = latentia.load(path)
     assert type(back) is TunedRBM
     np.testing.assert_array_equal(back.predict_proba(X), rbm.predict_proba(X))
@@ -471,13 +554,20 @@ class Interrupting:
 
 
 @pytest.mark.usefixtures("registered")
-@pytest.mark.parametrize("more", [{}, {"early_stopping": True, "patience": 50, "averaging": 0.9}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"early_stopping": True, "patience": 50, "averaging": 0.9},
+        {"early_stopping": True, "patience": 50, **SEVERAL},
+    ],
+)
 def test_a_resumed_run_goes_through_the_same_bits(rbm, X, y, tmp_path, monkeypatch, more):
     options = {**QUICK, **more}
     whole = parameters(rbm.finetune(X, y, run_dir=tmp_path / "whole", **options))
     history = [{k: v for k, v in row.items() if k != "seconds"} for row in rbm.finetune_history_]
     with monkeypatch.context() as patch:
-        patch.setattr(finetuning, "display", lambda verbose, title: Interrupting(3))
+        patch.setattr(finetuning_run, "display", lambda verbose, title: Interrupting(3))
         with pytest.raises(KeyboardInterrupt):
             rbm.finetune(X, y, run_dir=tmp_path / "part", **options)
     assert len((tmp_path / "part" / "metrics.jsonl").read_text().splitlines()) == 3
@@ -507,6 +597,9 @@ def test_run_folders_are_described_and_not_mixed_up(rbm, X, y, tmp_path):
         rbm.finetune(X, y, run_dir=folder, **QUICK)
     others = [
         (X, y, {**QUICK, "dropout": 0.3}),
+        (X, y, {**QUICK, "n_networks": 2}),
+        (X, y, {**QUICK, "activation": "relu"}),
+        (X, y, {**QUICK, "normalise": True}),
         (X, (y + 1) % 4, QUICK),
         (1 - X, y, QUICK),
         (X, y, {**QUICK, "random_state": 3}),

@@ -26,11 +26,19 @@ say the same where a step of length ε changes most of what it says,
 
 with p(· | v) held fixed and d the first eigenvector of the KL's Hessian at r = 0, by a step of the power method
 from a random direction.
+
+Batch normalisation (Ioffe and Szegedy, 2015) measures the field u of every hidden unit by its mean m and spread s,
+
+    h = σ(b + g (u − m)/s),      s² = Var u + 0.001,
+
+those of the batch in training, those of training rows in prediction. A network that is given it starts with g = s
+and b + m, as the same function; what it changes is how the function learns.
 """
 
 from __future__ import annotations
 
 import abc
+import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
@@ -45,7 +53,7 @@ from latentia.core import space
 from latentia.core.algorithms import AbstractObjective, Metrics, Need
 from latentia.core.errors import ParameterError, UnknownNameError
 from latentia.core.model import AbstractModel, Constrained, Scalar
-from latentia.core.parameters import bias, weight
+from latentia.core.parameters import bias, buffer, weight
 from latentia.core.space import Space
 from latentia.learning.compiled import AbstractPrepare
 from latentia.ops.arrays import batch_size, weighted_mean
@@ -59,6 +67,12 @@ OUTPUT_SCALE = 0.01
 #: Length of the step at which the divergence's slope shows its Hessian: the slope at zero is zero, and too short a
 #: step drowns in rounding.
 PROBE = 0.1
+
+#: Added to the variance of a field: what hardly varies is not blown up.
+VARIANCE_FLOOR = 1e-3
+
+#: Name of the axis of examples, over which training takes the moments of fields.
+EXAMPLES = "examples"
 
 #: Which values stay, layer by layer from the inputs; None where all of them do.
 Masks = tuple[Bool[Array, " n"] | None, ...]
@@ -75,6 +89,22 @@ class AbstractClassifier(AbstractModel):
     def masks(self, *, key: PRNGKeyArray) -> Any:
         """A draw of what training drops for one example."""
 
+    def settled(self, inputs: Any) -> Self:
+        """The classifier ready to predict, with what it has to know of the rows that it learned from."""
+        del inputs
+        return self
+
+
+#: (mean, spread) of the fields of every hidden layer.
+Moments = Sequence[tuple[Float[Array, " n"], Float[Array, " n"]]]
+
+
+class Normalisation(eqx.Module):
+    """Gains of the hidden units, and the moments of their fields over the training rows; one entry per layer."""
+
+    gains: tuple[Float[Array, " n"], ...] = bias()
+    moments: tuple[tuple[Float[Array, " n"], Float[Array, " n"]], ...] = buffer()
+
 
 class FeedForward(AbstractClassifier, Constrained):
     """Hidden layers of one kind of unit, and linear logits on top.
@@ -87,6 +117,7 @@ class FeedForward(AbstractClassifier, Constrained):
         input_dropout: part of the inputs dropped in training.
         max_norm: largest Euclidean norm of the weights into a unit; 0 sets no bound.
         rereads: numbers of layers that read the inputs again, before the values of the layer below.
+        normalisation: of the fields of the hidden units; None for none. See :meth:`normalised`.
 
     Example:
         >>> layers = [(jnp.ones((4, 3)), jnp.zeros(3)), (jnp.ones((3, 2)), jnp.zeros(2))]
@@ -102,6 +133,7 @@ class FeedForward(AbstractClassifier, Constrained):
     input_dropout: float = eqx.field(static=True, default=0.0)
     max_norm: float = eqx.field(static=True, default=0.0)
     rereads: tuple[int, ...] = eqx.field(static=True, default=())
+    normalisation: Normalisation | None = None
 
     def __check_init__(self) -> None:
         if self.activation not in get_args(Activation):
@@ -148,8 +180,11 @@ class FeedForward(AbstractClassifier, Constrained):
         """A network of the shape that :attr:`blueprint` says, all of it zero."""
         facts = dict(blueprint)
         sizes, rereads = facts.pop("sizes"), tuple(facts.pop("rereads", ()))
+        normalised = facts.pop("normalised", False)
         weights = tuple(jnp.zeros(shape, jnp.float32) for shape in _shapes(sizes, rereads))
-        return cls(weights, tuple(jnp.zeros(n, jnp.float32) for n in sizes[1:]), **facts, rereads=rereads)
+        biases = tuple(jnp.zeros(n, jnp.float32) for n in sizes[1:])
+        normalisation = Normalisation(biases[:-1], tuple((b, b) for b in biases[:-1])) if normalised else None
+        return cls(weights, biases, **facts, rereads=rereads, normalisation=normalisation)
 
     @property
     def sizes(self) -> list[int]:
@@ -166,6 +201,7 @@ class FeedForward(AbstractClassifier, Constrained):
             "input_dropout": self.input_dropout,
             "max_norm": self.max_norm,
             "rereads": list(self.rereads),
+            **({} if self.normalisation is None else {"normalised": True}),
         }
 
     @property
@@ -185,18 +221,52 @@ class FeedForward(AbstractClassifier, Constrained):
         return -jnp.sum(label.reshape(-1) * jax.nn.log_softmax(self.logits(inputs)))
 
     def logits(self, inputs: Float[Array, " n"], masks: Masks | None = None) -> Float[Array, " k"]:
-        """f(inputs); with ``masks``, values that stay are divided by the probability of staying."""
-        values, last = inputs, len(self.weights) - 1
+        """f(inputs); with ``masks``, values that stay are divided by the probability of staying.
+
+        With masks, a network that is normalised must be mapped over the axis :data:`EXAMPLES` of a batch.
+        """
+        normalised_in_training = masks is not None and self.normalisation is not None
+        return self._run(inputs, masks, among_examples=normalised_in_training)[0]
+
+    def _run(
+        self, inputs: Float[Array, " n"], masks: Masks | None, *, among_examples: bool
+    ) -> tuple[Float[Array, " k"], Moments]:
+        """(logits, the moments of the fields among the examples, if asked for)."""
+        values, last, moments = inputs, len(self.weights) - 1, []
         for layer, (weights, biases) in enumerate(zip(self.weights, self.biases, strict=True)):
             mask = None if masks is None else masks[layer]
             if mask is not None:
                 values = jnp.where(mask, values / (1 - self._rate(layer)), 0.0)
             if layer == 0:
                 inputs = values  # what was dropped is not read again
-            values = (jnp.concatenate([inputs, values]) if layer in self.rereads else values) @ weights + biases
+            values = (jnp.concatenate([inputs, values]) if layer in self.rereads else values) @ weights
+            if layer < last and among_examples:
+                moments.append(_moments(values))
+            if layer < last and self.normalisation is not None:
+                mean, spread = moments[layer] if among_examples else self.normalisation.moments[layer]
+                values = self.normalisation.gains[layer] * (values - mean) / spread
+            values = values + biases
             if layer < last:
                 values = _ACTIVATIONS[self.activation](values)
-        return values
+        return values, moments
+
+    def normalised(self, inputs: Any) -> Self:
+        """The same function with normalised fields, of which these rows give the moments."""
+        moments = tuple(self._moments_over(inputs))
+        biases = (*(b + mean for b, (mean, _) in zip(self.biases, moments, strict=False)), self.biases[-1])
+        normalisation = Normalisation(tuple(spread for _, spread in moments), moments)
+        return dataclasses.replace(self, biases=biases, normalisation=normalisation)
+
+    def settled(self, inputs: Any) -> Self:
+        """With the moments of the fields over these rows, for prediction."""
+        if self.normalisation is None:
+            return self
+        return eqx.tree_at(lambda m: m.normalisation.moments, self, tuple(self._moments_over(inputs)))
+
+    @eqx.filter_jit
+    def _moments_over(self, inputs: Any) -> Moments:
+        one = lambda row: self._run(row, None, among_examples=True)[1]  # noqa: E731
+        return jax.vmap(one, out_axes=None, axis_name=EXAMPLES)(inputs)
 
     def masks(self, *, key: PRNGKeyArray) -> Masks:
         """Independent coins for all inputs and hidden values."""
@@ -219,6 +289,13 @@ class FeedForward(AbstractClassifier, Constrained):
             return weights * jnp.broadcast_to(self.max_norm / jnp.maximum(norms, self.max_norm), weights.shape)
 
         return eqx.tree_at(lambda m: m.weights, self, tuple(bounded(w) for w in self.weights))
+
+
+def _moments(fields: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """(mean, spread) over the examples among which this one is mapped."""
+    mean = jax.lax.pmean(fields, EXAMPLES)
+    variance = jax.lax.pmean((fields - mean) ** 2, EXAMPLES)
+    return mean, jnp.sqrt(variance + VARIANCE_FLOOR)
 
 
 def _shapes(sizes: Sequence[int], rereads: Sequence[int]) -> list[tuple[int, int]]:
@@ -302,7 +379,8 @@ class CrossEntropy(AbstractObjective):
         inputs, labels = x
         keys = jax.random.split(state.key, batch_size(inputs))
         labels = labels.reshape(batch_size(inputs), -1).astype(inputs.dtype)
-        each, right = jax.vmap(lambda *example: self._example(model, *example))(inputs, labels, keys)
+        one = jax.vmap(lambda *example: self._example(model, *example), axis_name=EXAMPLES)
+        each, right = one(inputs, labels, keys)
         loss = weighted_mean(each, weights)
         return loss, {"loss": loss, "accuracy": weighted_mean(right, weights)}
 

@@ -105,17 +105,21 @@ _CLASSIFIER: dict[str, Any] = {
             "n_epochs": 150,
             "learning_rate": 0.4,
             "schedule": "warmup",
-            # Chosen with 784-500-1000 and 12,000 steps by 10,000 of the training digits, held out: 1.39 % of them
-            # are misread with three rounds and a dropout of 0.1, 1.81 % by a network that reads q(h²), with 0.2.
-            "finetune_rounds": 3,
+            "finetune_rounds": 1,
         },
+        # Of 10,000 training digits, held out, a network misreads 0.93 %, and so does one of sigmoid units that
+        # unrolls three rounds of mean field, without normalisation; of several networks the sigmoid ones make the
+        # same mistakes, these do not: four together misread 0.89 %, as against 0.93 %.
         "finetune": {
-            "n_epochs": 200,
+            "n_networks": 8,
+            "activation": "relu",
+            "normalise": True,
+            "n_epochs": 150,
             "batch_size": 100,
-            "learning_rate": 3e-4,
+            "learning_rate": 1e-3,
             "dropout": 0.1,
             "input_dropout": 0.1,
-            "adversarial": 1.0,
+            "adversarial": 1.5,
             "averaging": 0.9995,
         },
         "seeds": 3,
@@ -139,23 +143,34 @@ def _mnist_dbm_classifier(out: Path, variant: str, seed: int) -> dict[str, Any]:
     begin = time.perf_counter()
     settings = _CLASSIFIER[variant]
     data: Any = datasets.load("mnist")
-    errors = []
-    for each in range(seed, seed + settings["seeds"]):
-        dbm = DBM(**settings["fit"], random_state=each, verbose=1).fit(data.X)
-        dbm.finetune(data.X, data.y, **settings["finetune"])
-        errors.append(100 * (1 - dbm.accuracy(data.X_test, data.y_test)))
     out.mkdir(parents=True, exist_ok=True)
-    dbm.save(out / "model.safetensors")
-    figures = {
+    figures: dict[str, Any] = {
         "variant": variant,
         "digits": "60,000 grey-valued training digits, none held out; 10,000 test digits; nothing augmented",
         "settings": {"fit": settings["fit"], "finetune": settings["finetune"]},
-        "test error, %, mean": float(np.mean(errors)),
-        "test error, %, each seed": errors,
-        "total seconds": time.perf_counter() - begin,
+        "test error, %, each seed": [],
+        "test error, %, one network of each seed": [],
     }
-    write_json(out / "evaluation.json", {"recipe": figures})
+    for each in range(seed, seed + settings["seeds"]):
+        dbm = DBM(**settings["fit"], random_state=each, verbose=1).fit(data.X)
+        dbm.finetune(data.X, data.y, **settings["finetune"])
+        dbm.save(out / "model.safetensors")
+        figures["test error, %, each seed"].append(100 * (1 - dbm.accuracy(data.X_test, data.y_test)))
+        figures["test error, %, one network of each seed"].append(_alone(dbm, data.X_test, data.y_test))
+        figures["test error, %, mean"] = float(np.mean(figures["test error, %, each seed"]))
+        figures["total seconds"] = time.perf_counter() - begin
+        write_json(out / "evaluation.json", {"recipe": figures})  # what is known so far: the next takes minutes
     return figures
+
+
+def _alone(dbm: Any, X: Any, y: Any) -> float:
+    """Mean error, in percent, of the networks of a committee, each by itself."""
+    committee, errors = dbm.classifier_, []
+    for number in range(getattr(committee, "n_members", 0)):
+        dbm.classifier_ = committee.member(number)
+        errors.append(100 * (1 - dbm.accuracy(X, y)))
+    dbm.classifier_ = committee
+    return float(np.mean(errors)) if errors else 100 * (1 - dbm.accuracy(X, y))
 
 
 _DBN: dict[str, Any] = {

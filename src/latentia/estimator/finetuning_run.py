@@ -1,0 +1,231 @@
+"""One run of fine-tuning: its numbers, and the training loop on rows ``[inputs | label's number]``."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import jax
+import numpy as np
+from sklearn.model_selection import train_test_split
+
+from latentia.core.errors import DataError, ParameterError
+from latentia.core.files import write_json
+from latentia.core.space import encode
+from latentia.estimator import checks, training
+from latentia.estimator.gradient import LONGEST_CHUNK
+from latentia.estimator.rows import apply_rows
+from latentia.learning import checkpoint
+from latentia.learning import fit as loop
+from latentia.learning.batches import read_rows
+from latentia.learning.committee import Committee, Separately
+from latentia.learning.gradient import GradientLearner
+from latentia.learning.optimizer import Optimizer, Schedule
+from latentia.learning.progress import display
+from latentia.learning.supervised import AbstractClassifier, Activation, CrossEntropy, FeedForward, LabelledRows
+from latentia.ops import random
+
+#: Most rows from which a normalised network takes the moments of its fields: two digits of a mean are enough.
+MOST_MOMENT_ROWS = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """The numbers of one fine-tuning; see :meth:`Finetunes.finetune`."""
+
+    n_networks: int
+    activation: Activation | None
+    normalise: bool
+    n_epochs: int
+    batch_size: int
+    learning_rate: float
+    schedule: Schedule
+    optimizer: Any
+    momentum: float
+    dropout: float
+    input_dropout: float
+    max_norm: float
+    weight_decay: float
+    averaging: float
+    label_smoothing: float
+    input_noise: float
+    adversarial: float
+    virtual_adversarial: float
+    early_stopping: bool
+    validation_fraction: float
+    patience: int
+    run_dir: Any
+    resume: bool
+
+
+RECIPE_CHECKS: dict[str, checks.Check] = {
+    "n_networks": checks.integer(1),
+    "activation": checks.one_of(None, *get_args(Activation)),
+    "normalise": checks.flag,
+    "n_epochs": checks.integer(1),
+    "batch_size": checks.integer(1),
+    "learning_rate": checks.number(0, open_low=True),
+    "schedule": checks.one_of(*get_args(Schedule)),
+    "momentum": checks.number(0, 1, open_high=True),
+    "dropout": checks.number(0, 1, open_high=True),
+    "input_dropout": checks.number(0, 1, open_high=True),
+    "max_norm": checks.number(0),
+    "weight_decay": checks.number(0),
+    "averaging": checks.number(0, 1, open_high=True),
+    "label_smoothing": checks.number(0, 1, open_high=True),
+    "input_noise": checks.number(0),
+    "adversarial": checks.number(0),
+    "virtual_adversarial": checks.number(0),
+    "early_stopping": checks.flag,
+    "validation_fraction": checks.number(0, 1, open_low=True, open_high=True),
+    "patience": checks.integer(1),
+    "resume": checks.flag,
+}
+
+
+def begin(layers: list[Any], n_classes: int, recipe: Recipe, rows: np.ndarray, seed: int) -> AbstractClassifier:
+    """The networks before they learn: hidden layers as given, output layers that know nothing yet."""
+
+    def one(key: Any) -> FeedForward:
+        network = FeedForward.from_layers(
+            layers,
+            n_classes,
+            key=key,
+            activation=cast(Activation, recipe.activation),
+            dropout=recipe.dropout,
+            input_dropout=recipe.input_dropout,
+            max_norm=recipe.max_norm,
+        )
+        return network.normalised(rows) if recipe.normalise else network
+
+    if recipe.normalise and min(recipe.batch_size, rows.shape[0]) < 2:
+        raise ParameterError("normalise=True takes moments over a batch: it needs a batch_size of at least 2.")
+    key = _keys(seed)[0]
+    if recipe.n_networks == 1:
+        return one(key)
+    return Committee.of([one(each) for each in jax.random.split(key, recipe.n_networks)])
+
+
+def few_rows(inputs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Some of the rows that have weight, spread evenly over them."""
+    rows = np.arange(inputs.shape[0]) if weights is None else np.flatnonzero(weights)
+    n_rows = min(rows.size, MOST_MOMENT_ROWS)
+    return inputs[rows[np.linspace(0, rows.size - 1, n_rows).astype(int)]]
+
+
+def run(
+    estimator: Any, network: AbstractClassifier, rows: np.ndarray, weights: Any, recipe: Recipe, seed: int
+) -> loop.Result:
+    """One run of the training loop on rows ``[inputs | label's number]``."""
+    folder = None if recipe.run_dir is None else Path(recipe.run_dir)
+    fingerprint = "" if folder is None else _open_folder(estimator, folder, network, rows, weights, recipe, seed)
+    score = None
+    if recipe.early_stopping:
+        kept, held = _split(rows[:, -1], recipe.validation_fraction, seed)
+        score = _scorer(few_rows(rows[kept, :-1], _part(weights, kept)), network, rows[held], _part(weights, held))
+        rows, weights = rows[kept], _part(weights, kept)
+    plan = _plan(recipe, rows.shape[0])
+    settings = loop.Settings(
+        n_steps=plan.n_steps,
+        batch_size=plan.batch_size,
+        seed=seed,
+        chunk=plan.chunk,
+        score=score,
+        patience=recipe.patience if recipe.early_stopping else 0,
+        folder=folder,
+        resume=recipe.resume,
+        fingerprint=fingerprint,
+        display=display(estimator.verbose, f"{type(estimator).__name__} fine-tuning"),
+    )
+    learner, prepare = _learner(recipe, plan.n_steps), LabelledRows(network.x_space)
+    return loop.fit(network, rows, learner, prepare, settings, key=_keys(seed)[1], weights=weights)
+
+
+def _plan(recipe: Recipe, n_rows: int) -> training.Plan:
+    batch_size = min(recipe.batch_size, n_rows)
+    return training.Plan(
+        n_steps=math.ceil(n_rows * recipe.n_epochs / batch_size),
+        batch_size=batch_size,
+        chunk=min(math.ceil(n_rows / batch_size), LONGEST_CHUNK),
+        run_dir=recipe.run_dir,
+        resume=recipe.resume,
+    )
+
+
+def _keys(seed: int) -> Any:
+    """A key for the output layer, and one for learning."""
+    return jax.random.split(random.key(seed))
+
+
+def _learner(recipe: Recipe, n_steps: int) -> GradientLearner:
+    optimizer = Optimizer.make(
+        recipe.optimizer,
+        learning_rate=recipe.learning_rate,
+        n_steps=n_steps,
+        momentum=recipe.momentum,
+        schedule=recipe.schedule,
+        weight_decay=recipe.weight_decay,
+    )
+    steps = float(recipe.adversarial), float(recipe.virtual_adversarial)
+    objective = CrossEntropy(float(recipe.label_smoothing), float(recipe.input_noise), *steps)
+    several = recipe.n_networks > 1
+    return GradientLearner(Separately(objective) if several else objective, optimizer, averaging=recipe.averaging)
+
+
+def _split(codes: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(rows to train on, rows held out), the classes in proportion where each has enough rows for that."""
+    n, counts = codes.size, np.unique(codes, return_counts=True)[1]
+    n_held = max(1, round(fraction * n))
+    if n_held >= n:
+        raise DataError(f"validation_fraction={fraction} of {n} rows leaves none to train on.")
+    enough = counts.min() >= 2 and min(n_held, n - n_held) >= counts.size
+    kept, held = train_test_split(
+        np.arange(n), test_size=n_held, stratify=codes if enough else None, random_state=seed
+    )
+    return np.sort(kept), np.sort(held)
+
+
+def _part(weights: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    return None if weights is None else training.normalised_weights(weights[rows], rows.size)
+
+
+def _scorer(few: np.ndarray, network: AbstractClassifier, rows: np.ndarray, weights: Any) -> Callable[[Any], float]:
+    """How early stopping scores a network, settled by few rows: mean log p(y | x) of those held out."""
+    inputs, labels = encode(network.x_space, rows)
+
+    def score(network: AbstractClassifier) -> float:
+        return -float(np.average(apply_rows(_energy, network.settled(few), inputs, labels), weights=weights))
+
+    return score
+
+
+def _open_folder(
+    estimator: Any, folder: Path, network: Any, rows: Any, weights: Any, recipe: Recipe, seed: int
+) -> str:
+    """Make the run folder (or find it, to resume); what a run must share with the run it resumes."""
+    training.open_folder(estimator, _plan(recipe, rows.shape[0]), rows.shape[0])
+    plain = {name: value for name, value in _plain(recipe).items() if name not in ("run_dir", "resume")}
+    if not checkpoint.exists(folder):
+        write_json(folder / "finetuning.json", plain)
+    for name in ("n_networks", "activation", "normalise"):  # the blueprint says them; older runs do not know them
+        plain.pop(name)
+    digest = hashlib.sha256(json.dumps([plain, seed, network.blueprint, list(rows.shape)]).encode())
+    few = read_rows(rows, np.linspace(0, rows.shape[0] - 1, 64).astype(int))
+    for array in (few, *jax.tree.leaves(network), *([] if weights is None else [weights])):
+        digest.update(np.asarray(array, order="C").tobytes())
+    return digest.hexdigest()
+
+
+def _plain(recipe: Recipe) -> dict[str, Any]:
+    """The numbers and names; an optimiser that is an object is left out."""
+    values = {k: v.item() if isinstance(v, np.generic) else v for k, v in vars(recipe).items()}
+    return {name: value for name, value in values.items() if isinstance(value, str | int | float)}
+
+
+def _energy(network: AbstractClassifier, inputs: Any, label: Any) -> Any:
+    return network.energy((inputs, label), ())

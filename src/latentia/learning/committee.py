@@ -1,0 +1,142 @@
+"""A committee: networks that learn side by side, each for itself, and predict together.
+
+The networks differ in what training throws dice for: their output layers at the start, what is dropped at every
+step, and hence their adversarial steps. Each minimises its own loss, so that K networks learn what K runs would
+teach them, in one compiled program. They predict by
+
+    p(y | v) = (1/K) Σ_k p_k(y | v),
+
+which by Jensen's inequality is never worse in cross-entropy than the networks are on average, and better by as much
+as they disagree.
+
+References:
+    Hansen and Salamon (1990), "Neural network ensembles".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from latentia.core.algorithms import AbstractObjective, Metrics, Need
+from latentia.core.model import Constrained, Scalar
+from latentia.core.space import Space
+from latentia.learning.supervised import AbstractClassifier, FeedForward
+
+
+class Committee(AbstractClassifier, Constrained):
+    """Networks of one shape whose probabilities are averaged.
+
+    Args:
+        members: a network whose arrays all have a leading axis, one entry for each member; see :meth:`of`.
+
+    Example:
+        >>> layers = [(jnp.ones((4, 3)), jnp.zeros(3))]
+        >>> keys = jax.random.split(jax.random.key(0), 2)
+        >>> committee = Committee.of([FeedForward.from_layers(layers, 5, key=key) for key in keys])
+        >>> committee.n_members, committee.logits(jnp.ones(4)).shape
+        (2, (5,))
+    """
+
+    members: FeedForward
+
+    @classmethod
+    def of(cls, networks: Sequence[FeedForward]) -> Self:
+        """The committee of networks of one shape."""
+        return cls(jax.tree.map(lambda *arrays: jnp.stack(arrays), *networks))
+
+    @classmethod
+    def build(cls, blueprint: dict[str, Any]) -> Any:
+        """A committee of the shape that :attr:`blueprint` says; one network, if it speaks of no members."""
+        facts = dict(blueprint)
+        n_members = facts.pop("n_members", None)
+        network = FeedForward.build(facts)
+        return network if n_members is None else cls.of([network] * n_members)
+
+    @property
+    def n_members(self) -> int:
+        """How many networks there are."""
+        return self.members.biases[-1].shape[0]
+
+    def member(self, number: int) -> FeedForward:
+        """One of the networks."""
+        return jax.tree.map(lambda array: array[number], self.members)
+
+    @property
+    def blueprint(self) -> dict[str, Any]:
+        """Plain facts from which :meth:`build` makes a committee of the same structure."""
+        return {"n_members": self.n_members, **self.member(0).blueprint}
+
+    @property
+    def x_space(self) -> tuple[Space, Space]:
+        """Every member's: inputs, and one categorical label."""
+        return self.member(0).x_space
+
+    @property
+    def z_space(self) -> tuple[()]:
+        """Nothing is latent."""
+        return ()
+
+    def energy(self, x: Any, z: Any = ()) -> Scalar:
+        """−log p(label | inputs)."""
+        del z
+        inputs, label = x
+        return -jnp.sum(label.reshape(-1) * self.logits(inputs))
+
+    def logits(self, inputs: Float[Array, " n"], masks: Any = None) -> Float[Array, " k"]:
+        """log p(label | inputs), normalised; ``masks`` has a leading axis, as the members have."""
+        each = jax.vmap(lambda member, masks: jax.nn.log_softmax(member.logits(inputs, masks)))(self.members, masks)
+        return jax.nn.logsumexp(each, axis=0) - jnp.log(self.n_members).astype(each.dtype)
+
+    def masks(self, *, key: PRNGKeyArray) -> Any:
+        """A draw for each member."""
+        keys = jax.random.split(key, self.n_members)
+        return jax.vmap(lambda member, key: member.masks(key=key))(self.members, keys)
+
+    def settled(self, inputs: Any) -> Self:
+        """Every member settled."""
+        return type(self)(jax.vmap(lambda member: member.settled(inputs))(self.members))
+
+    def project(self) -> Self:
+        """Every member within its bounds."""
+        return type(self)(jax.vmap(lambda member: member.project())(self.members))
+
+
+class Separately(AbstractObjective):
+    """The sum of an objective over the members of a committee: each learns as if it were alone.
+
+    Members share the batches, not the dice. Metrics are means over the members.
+
+    Args:
+        objective: what each member minimises.
+    """
+
+    objective: AbstractObjective
+
+    @property
+    def requires(self) -> tuple[Need, ...]:
+        """A committee."""
+        return (Committee,)
+
+    def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> Any:
+        """A state for each member."""
+        keys = jax.random.split(key, model.n_members)
+        return jax.vmap(lambda member, key: self.objective.init(member, x, key=key))(model.members, keys)
+
+    def prepare(self, model: Any, x: Any, state: Any, *, key: PRNGKeyArray, weights: Any = None) -> Any:
+        """Each member's state, made ready."""
+
+        def one(member: Any, state: Any, key: PRNGKeyArray) -> Any:
+            return self.objective.prepare(member, x, state, key=key, weights=weights)
+
+        return jax.vmap(one)(model.members, state, jax.random.split(key, model.n_members))
+
+    def loss(self, model: Any, x: Any, weights: Any, state: Any) -> tuple[Scalar, Metrics]:
+        """Σ_k of the members' losses."""
+        one = jax.vmap(lambda member, state: self.objective.loss(member, x, weights, state))
+        losses, metrics = one(model.members, state)
+        return jnp.sum(losses), jax.tree.map(lambda each: jnp.mean(each, axis=0), metrics)
