@@ -60,7 +60,7 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
         pretraining_epochs: passes over the data for every layer of a greedy pretraining; 0 for none.
         n_epochs: passes over the data, all layers together.
         finetune_rounds: rounds of mean field that ``finetune`` unrolls into its network. More make it deeper and
-            slower, and with many labels better.
+            slower, and, where its units stay sigmoid, better.
         batch_size: rows per update.
         learning_rate: step size at the start.
         schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
