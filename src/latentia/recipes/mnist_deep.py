@@ -149,7 +149,7 @@ _CLASSIFIER: dict[str, Any] = {
     },
     "quick": {
         "fit": {**_COMMON, "hidden": (16, 8), "k": 1, "n_chains": 50, "batch_size": 200, "n_epochs": 1},
-        "finetune": {"n_epochs": 1, "batch_size": 500},
+        "finetune": {"n_networks": 2, "activation": "relu", "normalise": True, "n_epochs": 1, "batch_size": 500},
         "seeds": 1,
     },
 }
