@@ -25,7 +25,7 @@ from latentia.estimator import finetuning_run
 from latentia.estimator.finetuning import Finetunes
 from latentia.estimator.saving import plain_parameters
 from latentia.learning.committee import Separately
-from latentia.learning.supervised import VARIANCE_FLOOR, FeedForward
+from latentia.learning.feed_forward import VARIANCE_FLOOR, FeedForward
 
 
 class TunedRBM(Finetunes, RBM):
@@ -248,9 +248,25 @@ def test_the_rows_that_settle_a_network_are_spread_evenly_and_limited(monkeypatc
     np.testing.assert_array_equal(finetuning_run.few_rows(rows, weights)[:, 0], [7, 8, 9])
 
 
-def test_moments_need_a_batch(rbm, X, y):
+def test_moments_need_a_batch_and_rows(rbm, X, y, tmp_path):
+    folder = tmp_path / "run"
     with pytest.raises(ParameterError, match="batch_size of at least 2"):
-        rbm.finetune(X, y, **{**QUICK, "batch_size": 1, "normalise": True})
+        rbm.finetune(X, y, run_dir=folder, **{**QUICK, "batch_size": 1, "normalise": True})
+    with pytest.raises(DataError, match="one to learn from that has weight"):
+        rbm.finetune(X, y, sample_weight=np.arange(len(X)) == 3, normalise=True, run_dir=folder, **QUICK)
+    three = {"early_stopping": True, "validation_fraction": 0.5, "normalise": True, **QUICK}
+    with pytest.raises(DataError, match="one to learn from that has weight"):
+        rbm.finetune(X[:3], np.arange(3), run_dir=folder, **three)
+    assert not folder.exists()
+
+
+def test_early_stopping_keeps_the_normalised_network_that_it_scored(rbm, X, y):
+    options = {"early_stopping": True, "validation_fraction": 0.25, "patience": 50, "normalise": True}
+    rbm.finetune(X, y, **{**QUICK, **options})
+    held = finetuning_run._split(y.astype(float), 0.25, _seed(0))[1]
+    kept = np.mean(np.log(rbm.predict_proba(X[held])[np.arange(held.size), y[held]]))
+    scores = [row["validation_score"] for row in rbm.finetune_history_ if "validation_score" in row]
+    assert kept == pytest.approx(max(scores), abs=1e-5)
 
 
 def test_rows_without_weight_are_not_learned_from(rbm, X, y):

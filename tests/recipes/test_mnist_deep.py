@@ -28,6 +28,6 @@ def test_the_classifier_is_judged_seed_by_seed_and_its_networks_one_by_one(offli
     for number in range(2):
         last.classifier_ = committee.member(number)
         alone.append(100 * (1 - last.accuracy(digits.X_test, digits.y_test)))
-    assert figures["test error, %, one network of each seed"][1] == pytest.approx(np.mean(alone))
+    assert figures["test error, %, one network, mean for each seed"][1] == pytest.approx(np.mean(alone))
     written = json.loads((tmp_path / "run" / "evaluation.json").read_text())["recipe"]
     assert written["test error, %, each seed"] == each

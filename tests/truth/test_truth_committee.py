@@ -15,9 +15,10 @@ from latentia.core.errors import CapabilityError
 from latentia.core.leaves import from_arrays, to_arrays
 from latentia.core.parameters import trainable
 from latentia.learning.committee import Committee, Separately
+from latentia.learning.feed_forward import FeedForward
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Optimizer
-from latentia.learning.supervised import CrossEntropy, FeedForward
+from latentia.learning.supervised import CrossEntropy
 
 N_IN, N_CLASSES, N_MEMBERS = 5, 3, 3
 
@@ -115,6 +116,9 @@ def test_the_blueprint_builds_committees_and_single_networks():
     again = from_arrays(Committee.build(whole.blueprint), to_arrays(whole))
     assert eqx.tree_equal(again, whole)
     assert eqx.tree_equal(whole.member(1), network(1, dropout=0.4, max_norm=2.0))
+    assert eqx.tree_equal(whole.member(-1), whole.member(N_MEMBERS - 1))
+    with pytest.raises(IndexError):
+        whole.member(N_MEMBERS)
     single = Committee.build(network(0, dropout=0.4).blueprint)
     assert isinstance(single, FeedForward)
     assert single.dropout == 0.4

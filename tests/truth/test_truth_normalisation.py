@@ -12,15 +12,10 @@ from conformance_oracles import close, quick
 from latentia.core.leaves import from_arrays, to_arrays
 from latentia.core.parameters import trainable
 from latentia.learning.committee import Committee, Separately
+from latentia.learning.feed_forward import VARIANCE_FLOOR, FeedForward, Normalisation
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Optimizer
-from latentia.learning.supervised import (
-    VARIANCE_FLOOR,
-    CrossEntropy,
-    CrossEntropyState,
-    FeedForward,
-    Normalisation,
-)
+from latentia.learning.supervised import CrossEntropy, CrossEntropyState
 from latentia.likelihood.precision import double
 
 N_IN, N_CLASSES, N_ROWS = 5, 3, 9
@@ -133,6 +128,44 @@ def test_in_training_the_batch_is_the_measure_and_gradients_go_through_it(advers
         close(found, true, tolerance=1e-9)
     gains = np.concatenate(slopes.normalisation.gains)
     assert np.abs(gains).min() > 1e-6
+
+
+@pytest.mark.parametrize("options", [{}, {"adversarial": 0.6}, {"virtual": 0.6}])
+@pytest.mark.usefixtures("x64")
+def test_rows_without_weight_leave_the_others_alone_and_weights_are_repeated_rows(options):
+    network = moved(plain("tanh").normalised(rows(seed=5)[0]))
+    (inputs, labels), objective = rows(), CrossEntropy(**options)
+    state = CrossEntropyState.of(jax.random.key(3))
+
+    @quick
+    def slopes(inputs, labels, weights):
+        loss = lambda m: objective.loss(m, (inputs, labels[:, None]), weights, state)[0]  # noqa: E731
+        return eqx.filter_value_and_grad(loss)(network)
+
+    weights = jnp.asarray(np.r_[np.ones(6), np.zeros(3)]) * 1.5
+    value, found = slopes(inputs, labels, weights)
+    others = slopes(inputs.at[6:].set(50.0), labels, weights)
+    assert float(others[0]) == pytest.approx(float(value), abs=1e-10)
+    for one, another in zip(jax.tree.leaves(found), jax.tree.leaves(others[1]), strict=True):
+        close(one, another, tolerance=1e-9)
+    if "virtual" in options:  # its search begins in another direction for every row
+        return
+    count = np.array([3, 1, 2, 0, 1, 1, 0, 1, 0])
+    twice = np.repeat(np.arange(N_ROWS), count)
+    value, found = slopes(inputs, labels, jnp.asarray(count.astype(float)))
+    again = slopes(inputs[twice], labels[twice], None)
+    assert float(again[0]) == pytest.approx(float(value), abs=1e-10)
+    for one, another in zip(jax.tree.leaves(found), jax.tree.leaves(again[1]), strict=True):
+        close(one, another, tolerance=1e-9)
+
+
+def test_a_batch_without_weight_has_a_loss_of_zero_and_no_slope():
+    network, (inputs, labels) = plain().normalised(rows()[0]), rows()
+    state, objective = CrossEntropyState.of(jax.random.key(3)), CrossEntropy(adversarial=0.5)
+    loss = lambda m: objective.loss(m, (inputs, labels[:, None]), jnp.zeros(N_ROWS), state)[0]  # noqa: E731
+    value, slopes = quick(eqx.filter_value_and_grad(loss))(network)
+    assert float(value) == 0
+    assert all(np.all(np.asarray(leaf) == 0) for leaf in jax.tree.leaves(slopes))
 
 
 def test_gains_learn_and_moments_wait_until_the_network_settles():

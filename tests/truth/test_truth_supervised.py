@@ -18,9 +18,10 @@ from latentia.core.errors import CapabilityError, ParameterError, UnknownNameErr
 from latentia.core.leaves import from_arrays, to_arrays
 from latentia.core.parameters import roles, trainable
 from latentia.learning import contrastive
+from latentia.learning.feed_forward import OUTPUT_SCALE, FeedForward
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Optimizer
-from latentia.learning.supervised import OUTPUT_SCALE, CrossEntropy, CrossEntropyState, FeedForward, LabelledRows
+from latentia.learning.supervised import CrossEntropy, CrossEntropyState, LabelledRows
 from latentia.likelihood.precision import double
 
 SIZES = (5, 4, 3, 3)

@@ -30,8 +30,8 @@ from latentia.estimator.labels import class_codes, known_codes
 from latentia.estimator.rows import apply_rows
 from latentia.learning import fit as loop
 from latentia.learning.committee import Committee
+from latentia.learning.feed_forward import AbstractClassifier, Activation, FeedForward
 from latentia.learning.optimizer import Schedule
-from latentia.learning.supervised import AbstractClassifier, Activation, FeedForward
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -155,7 +155,7 @@ class Finetunes(abc.ABC):
             activation: what the hidden units of the network do: "sigmoid", "relu", "tanh"; by default what those
                 of the model do. Others than those start with the model's weights, not as its function.
             normalise: normalise the fields of the hidden units by their moments over the batch (Ioffe and Szegedy,
-                2015), and in prediction by those over training rows.
+                2015), and in prediction by those over training rows. Wants a small ``dropout``, which those lack.
             n_epochs: passes over the data.
             batch_size: rows per update.
             learning_rate: step size at the start; the default is one for "adam".
@@ -199,23 +199,21 @@ class Finetunes(abc.ABC):
         inputs = np.asarray(self._network_inputs(X), np.float32)
         classes, codes = class_codes(y, inputs.shape[0])
         weights = training.normalised_weights(sample_weight, inputs.shape[0])
-        few = finetuning_run.few_rows(inputs, weights)
-        network = finetuning_run.begin(self._feed_forward(), classes.size, recipe, few, seed)
+        layers = self._feed_forward()
         rows = np.column_stack([inputs, codes.astype(np.float32)])
         try:
-            result = finetuning_run.run(self, network, rows, weights, recipe, seed)
+            result = finetuning_run.run(self, layers, classes.size, rows, weights, recipe, seed)
         except DivergenceError as error:
             if error.result is not None:
-                self._keep_classifier(error.result, classes, few)
+                self._keep_classifier(error.result, classes)
             raise
-        self._keep_classifier(result, classes, few)
+        self._keep_classifier(result, classes)
         if recipe.run_dir is not None:
             saving.save(self, Path(recipe.run_dir) / "model.safetensors")
         return self
 
-    def _keep_classifier(self, result: loop.Result, classes: np.ndarray, few: np.ndarray) -> None:
-        self.classifier_ = result.model.settled(few)
-        self.classes_, self.finetune_history_ = classes, result.history
+    def _keep_classifier(self, result: loop.Result, classes: np.ndarray) -> None:
+        self.classifier_, self.classes_, self.finetune_history_ = result.model, classes, result.history
 
     def _forget_classifier(self) -> None:
         for name in ("classifier_", "classes_", "finetune_history_"):

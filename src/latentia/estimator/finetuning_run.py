@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from sklearn.model_selection import train_test_split
 
-from latentia.core.errors import DataError, ParameterError
+from latentia.core.errors import DataError, DivergenceError, ParameterError
 from latentia.core.files import write_json
 from latentia.core.space import encode
 from latentia.estimator import checks, training
@@ -24,10 +24,11 @@ from latentia.learning import checkpoint
 from latentia.learning import fit as loop
 from latentia.learning.batches import read_rows
 from latentia.learning.committee import Committee, Separately
+from latentia.learning.feed_forward import AbstractClassifier, Activation, FeedForward
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Optimizer, Schedule
 from latentia.learning.progress import display
-from latentia.learning.supervised import AbstractClassifier, Activation, CrossEntropy, FeedForward, LabelledRows
+from latentia.learning.supervised import CrossEntropy, LabelledRows
 from latentia.ops import random
 
 #: Most rows from which a normalised network takes the moments of its fields: two digits of a mean are enough.
@@ -88,7 +89,7 @@ RECIPE_CHECKS: dict[str, checks.Check] = {
 }
 
 
-def begin(layers: list[Any], n_classes: int, recipe: Recipe, rows: np.ndarray, seed: int) -> AbstractClassifier:
+def _begin(layers: list[Any], n_classes: int, recipe: Recipe, rows: np.ndarray, seed: int) -> AbstractClassifier:
     """The networks before they learn: hidden layers as given, output layers that know nothing yet."""
 
     def one(key: Any) -> FeedForward:
@@ -103,8 +104,6 @@ def begin(layers: list[Any], n_classes: int, recipe: Recipe, rows: np.ndarray, s
         )
         return network.normalised(rows) if recipe.normalise else network
 
-    if recipe.normalise and min(recipe.batch_size, rows.shape[0]) < 2:
-        raise ParameterError("normalise=True takes moments over a batch: it needs a batch_size of at least 2.")
     key = _keys(seed)[0]
     if recipe.n_networks == 1:
         return one(key)
@@ -119,23 +118,26 @@ def few_rows(inputs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
 
 
 def run(
-    estimator: Any, network: AbstractClassifier, rows: np.ndarray, weights: Any, recipe: Recipe, seed: int
+    estimator: Any, layers: list[Any], n_classes: int, rows: np.ndarray, weights: Any, recipe: Recipe, seed: int
 ) -> loop.Result:
-    """One run of the training loop on rows ``[inputs | label's number]``."""
-    folder = None if recipe.run_dir is None else Path(recipe.run_dir)
-    fingerprint = "" if folder is None else _open_folder(estimator, folder, network, rows, weights, recipe, seed)
-    score = None
+    """One run of the training loop on rows ``[inputs | label's number]``, from given hidden layers."""
+    everything, held_out = (rows, weights), None
     if recipe.early_stopping:
         kept, held = _split(rows[:, -1], recipe.validation_fraction, seed)
-        score = _scorer(few_rows(rows[kept, :-1], _part(weights, kept)), network, rows[held], _part(weights, held))
+        held_out = rows[held], _part(weights, held)
         rows, weights = rows[kept], _part(weights, kept)
-    plan = _plan(recipe, rows.shape[0])
+    plan, few = _plan(recipe, rows.shape[0]), few_rows(rows[:, :-1], weights)
+    if recipe.normalise:
+        _check_moments(plan.batch_size, few.shape[0])
+    network = _begin(layers, n_classes, recipe, few, seed)
+    folder = None if recipe.run_dir is None else Path(recipe.run_dir)
+    fingerprint = "" if folder is None else _open_folder(estimator, folder, network, *everything, recipe, seed)
     settings = loop.Settings(
         n_steps=plan.n_steps,
         batch_size=plan.batch_size,
         seed=seed,
         chunk=plan.chunk,
-        score=score,
+        score=None if held_out is None else _scorer(few, network, *held_out),
         patience=recipe.patience if recipe.early_stopping else 0,
         folder=folder,
         resume=recipe.resume,
@@ -143,7 +145,27 @@ def run(
         display=display(estimator.verbose, f"{type(estimator).__name__} fine-tuning"),
     )
     learner, prepare = _learner(recipe, plan.n_steps), LabelledRows(network.x_space)
-    return loop.fit(network, rows, learner, prepare, settings, key=_keys(seed)[1], weights=weights)
+    try:
+        result = loop.fit(network, rows, learner, prepare, settings, key=_keys(seed)[1], weights=weights)
+    except DivergenceError as error:
+        if error.result is not None:
+            error.result = _settled(error.result, few)
+        raise
+    return _settled(result, few)
+
+
+def _settled(result: loop.Result, few: np.ndarray) -> loop.Result:
+    return dataclasses.replace(result, model=result.model.settled(few))
+
+
+def _check_moments(batch_size: int, n_rows: int) -> None:
+    if n_rows < 2:
+        raise DataError(
+            "normalise=True takes moments over rows, and there is one to learn from that has weight: pass more "
+            "rows, or normalise=False."
+        )
+    if batch_size < 2:
+        raise ParameterError("normalise=True takes moments over a batch: it needs a batch_size of at least 2.")
 
 
 def _plan(recipe: Recipe, n_rows: int) -> training.Plan:

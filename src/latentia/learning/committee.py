@@ -1,8 +1,9 @@
 """A committee: networks that learn side by side, each for itself, and predict together.
 
 The networks differ in what training throws dice for: their output layers at the start, what is dropped at every
-step, and hence their adversarial steps. Each minimises its own loss, so that K networks learn what K runs would
-teach them, in one compiled program. They predict by
+step, and hence their adversarial steps. Each minimises its own loss, in one compiled program; what they share is
+the batches, the rate (a divergence of one halves it for all), the moment of stopping, and the norm of the gradient
+where an optimiser clips it. They predict by
 
     p(y | v) = (1/K) Σ_k p_k(y | v),
 
@@ -25,7 +26,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from latentia.core.algorithms import AbstractObjective, Metrics, Need
 from latentia.core.model import Constrained, Scalar
 from latentia.core.space import Space
-from latentia.learning.supervised import AbstractClassifier, FeedForward
+from latentia.learning.feed_forward import AbstractClassifier, FeedForward
 
 
 class Committee(AbstractClassifier, Constrained):
@@ -64,7 +65,8 @@ class Committee(AbstractClassifier, Constrained):
 
     def member(self, number: int) -> FeedForward:
         """One of the networks."""
-        return jax.tree.map(lambda array: array[number], self.members)
+        place = range(self.n_members)[number]  # an array would take any number
+        return jax.tree.map(lambda array: array[place], self.members)
 
     @property
     def blueprint(self) -> dict[str, Any]:
@@ -87,9 +89,12 @@ class Committee(AbstractClassifier, Constrained):
         inputs, label = x
         return -jnp.sum(label.reshape(-1) * self.logits(inputs))
 
-    def logits(self, inputs: Float[Array, " n"], masks: Any = None) -> Float[Array, " k"]:
+    def logits(
+        self, inputs: Float[Array, " n"], masks: Any = None, weight: Scalar | None = None
+    ) -> Float[Array, " k"]:
         """log p(label | inputs), normalised; ``masks`` has a leading axis, as the members have."""
-        each = jax.vmap(lambda member, masks: jax.nn.log_softmax(member.logits(inputs, masks)))(self.members, masks)
+        one = lambda member, masks: jax.nn.log_softmax(member.logits(inputs, masks, weight))  # noqa: E731
+        each = jax.vmap(one)(self.members, masks)
         return jax.nn.logsumexp(each, axis=0) - jnp.log(self.n_members).astype(each.dtype)
 
     def masks(self, *, key: PRNGKeyArray) -> Any:
@@ -109,7 +114,7 @@ class Committee(AbstractClassifier, Constrained):
 class Separately(AbstractObjective):
     """The sum of an objective over the members of a committee: each learns as if it were alone.
 
-    Members share the batches, not the dice. Metrics are means over the members.
+    Members share the batches, not the dice. The objective's metrics are means over the members.
 
     Args:
         objective: what each member minimises.

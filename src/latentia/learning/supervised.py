@@ -1,17 +1,4 @@
-"""Supervised learning: a feed-forward network with dropout, and the cross-entropy that trains it.
-
-A generative model of layers, unrolled from the visibles upwards, is the start of a classifier (Hinton and
-Salakhutdinov, 2006): its couplings become the weights of hidden layers, a small random output layer is put on top,
-and all of it learns to tell the classes apart. As an energy of inputs v and a one-hot label y,
-
-    E(v, y) = −yᵀ log softmax(f(v)),      f(v) = b_L + W_Lᵀ h_{L−1},      h_l = σ(b_l + W_lᵀ h_{l−1}),      h_0 = v,
-
-which is −log p(y | v): normalised over labels for every v, and no statement about v. A layer may read the inputs
-again beside the layer below, [v, h_{l−1}], as the second round of mean field does in a deep Boltzmann machine.
-
-Dropout (Hinton et al., 2012; Srivastava et al., 2014) multiplies every input and hidden value in training by m/q,
-where m is one with probability q and zero otherwise. Since E[m/q] = 1, nothing changes at prediction, and weights
-from generative training fit as they are: each unit still sees the field it was trained with, on average.
+"""Supervised learning: the cross-entropy that trains a classifier, thinned by dropout, also where inputs are moved.
 
 Adversarial training (Goodfellow, Shlens and Szegedy, 2015; in this norm Miyato, Dai and Goodfellow, 2017) also asks
 for the right label where a step of length ε hurts most: r = ε g/‖g‖, g the gradient of the cross-entropy at the
@@ -26,282 +13,30 @@ say the same where a step of length ε changes most of what it says,
 
 with p(· | v) held fixed and d the first eigenvector of the KL's Hessian at r = 0, by a step of the power method
 from a random direction.
-
-Batch normalisation (Ioffe and Szegedy, 2015) measures the field u of every hidden unit by its mean m and spread s,
-
-    h = σ(b + g (u − m)/s),      s² = Var u + 0.001,
-
-those of the batch in training, those of training rows in prediction. A network that is given it starts with g = s
-and b + m, as the same function; what it changes is how the function learns.
 """
 
 from __future__ import annotations
 
-import abc
-import dataclasses
-import itertools
 import math
-from collections.abc import Sequence
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from latentia.core import space
 from latentia.core.algorithms import AbstractObjective, Metrics, Need
-from latentia.core.errors import ParameterError, UnknownNameError
-from latentia.core.model import AbstractModel, Constrained, Scalar
-from latentia.core.parameters import bias, buffer, weight
+from latentia.core.errors import ParameterError
+from latentia.core.model import Scalar
 from latentia.core.space import Space
 from latentia.learning.compiled import AbstractPrepare
+from latentia.learning.feed_forward import EXAMPLES, AbstractClassifier
 from latentia.ops.arrays import batch_size, weighted_mean
-
-Activation = Literal["sigmoid", "relu", "tanh"]
-_ACTIVATIONS = {"sigmoid": jax.nn.sigmoid, "relu": jax.nn.relu, "tanh": jnp.tanh}
-
-#: Standard deviation of the weights into the logits at the start: the classes begin almost equal.
-OUTPUT_SCALE = 0.01
 
 #: Length of the step at which the divergence's slope shows its Hessian: the slope at zero is zero, and too short a
 #: step drowns in rounding.
 PROBE = 0.1
-
-#: Added to the variance of a field: what hardly varies is not blown up.
-VARIANCE_FLOOR = 1e-3
-
-#: Name of the axis of examples, over which training takes the moments of fields.
-EXAMPLES = "examples"
-
-#: Which values stay, layer by layer from the inputs; None where all of them do.
-Masks = tuple[Bool[Array, " n"] | None, ...]
-
-
-class AbstractClassifier(AbstractModel):
-    """A model of a label given inputs: x = (inputs, one-hot label), and no latents."""
-
-    @abc.abstractmethod
-    def logits(self, inputs: Float[Array, " n"], masks: Any = None) -> Float[Array, " k"]:
-        """log p(label | inputs) up to a constant; ``masks`` (training only) says which values are dropped."""
-
-    @abc.abstractmethod
-    def masks(self, *, key: PRNGKeyArray) -> Any:
-        """A draw of what training drops for one example."""
-
-    def settled(self, inputs: Any) -> Self:
-        """The classifier ready to predict, with what it has to know of the rows that it learned from."""
-        del inputs
-        return self
-
-
-#: (mean, spread) of the fields of every hidden layer.
-Moments = Sequence[tuple[Float[Array, " n"], Float[Array, " n"]]]
-
-
-class Normalisation(eqx.Module):
-    """Gains of the hidden units, and the moments of their fields over the training rows; one entry per layer."""
-
-    gains: tuple[Float[Array, " n"], ...] = bias()
-    moments: tuple[tuple[Float[Array, " n"], Float[Array, " n"]], ...] = buffer()
-
-
-class FeedForward(AbstractClassifier, Constrained):
-    """Hidden layers of one kind of unit, and linear logits on top.
-
-    Args:
-        weights: one matrix ``(n_in, n_out)`` per layer, from the inputs to the logits.
-        biases: one vector per layer.
-        activation: what hidden units do with their field: "sigmoid", "relu", "tanh".
-        dropout: part of the hidden values dropped in training.
-        input_dropout: part of the inputs dropped in training.
-        max_norm: largest Euclidean norm of the weights into a unit; 0 sets no bound.
-        rereads: numbers of layers that read the inputs again, before the values of the layer below.
-        normalisation: of the fields of the hidden units; None for none. See :meth:`normalised`.
-
-    Example:
-        >>> layers = [(jnp.ones((4, 3)), jnp.zeros(3)), (jnp.ones((3, 2)), jnp.zeros(2))]
-        >>> network = FeedForward.from_layers(layers, 5, key=jax.random.key(0), dropout=0.5)
-        >>> network.logits(jnp.ones(4)).shape
-        (5,)
-    """
-
-    weights: tuple[Float[Array, "n_in n_out"], ...] = weight()
-    biases: tuple[Float[Array, " n_out"], ...] = bias()
-    activation: Activation = eqx.field(static=True, default="sigmoid")
-    dropout: float = eqx.field(static=True, default=0.0)
-    input_dropout: float = eqx.field(static=True, default=0.0)
-    max_norm: float = eqx.field(static=True, default=0.0)
-    rereads: tuple[int, ...] = eqx.field(static=True, default=())
-    normalisation: Normalisation | None = None
-
-    def __check_init__(self) -> None:
-        if self.activation not in get_args(Activation):
-            raise UnknownNameError("activation", self.activation, get_args(Activation))
-        for name in ("dropout", "input_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ParameterError(f"{name} must be in [0, 1), got {getattr(self, name)!r}.")
-        if not 0 <= self.max_norm < math.inf:
-            raise ParameterError(f"max_norm must be positive, or 0 for no bound, got {self.max_norm!r}.")
-
-    @classmethod
-    def from_layers(
-        cls,
-        layers: Sequence[tuple[Any, Any]],
-        n_classes: int,
-        *,
-        key: PRNGKeyArray,
-        activation: Activation = "sigmoid",
-        dropout: float = 0.0,
-        input_dropout: float = 0.0,
-        max_norm: float = 0.0,
-    ) -> Self:
-        """Given hidden layers ``[(weights, biases), …]`` with a small random output layer on top.
-
-        A layer that is taller than the one before is wide, by as many rows as there are inputs, reads the inputs
-        again: its first rows are theirs.
-        """
-        weights = [jnp.asarray(w, jnp.float32) for w, _ in layers]
-        biases = [jnp.asarray(b, jnp.float32) for _, b in layers]
-        sizes = [weights[0].shape[0], *(b.shape[0] for b in biases)] if layers else []
-        rereads = tuple(i for i in range(1, len(weights)) if weights[i].shape[0] == sizes[0] + sizes[i])
-        if not layers or [w.shape for w in weights] != _shapes(sizes, rereads):
-            raise ParameterError(
-                "Hidden layers must be matrices (n_in, n_out) with n_out biases, each as tall as the one before is "
-                "wide (or by the number of inputs taller, to read them again); got weights "
-                f"{[w.shape for w in weights]} and biases {[b.shape for b in biases]}."
-            )
-        output = OUTPUT_SCALE * jax.random.normal(key, (sizes[-1], n_classes), jnp.float32)
-        both = (*weights, output), (*biases, jnp.zeros(n_classes, jnp.float32))
-        return cls(*both, activation, float(dropout), float(input_dropout), float(max_norm), rereads)
-
-    @classmethod
-    def build(cls, blueprint: dict[str, Any]) -> Self:
-        """A network of the shape that :attr:`blueprint` says, all of it zero."""
-        facts = dict(blueprint)
-        sizes, rereads = facts.pop("sizes"), tuple(facts.pop("rereads", ()))
-        normalised = facts.pop("normalised", False)
-        weights = tuple(jnp.zeros(shape, jnp.float32) for shape in _shapes(sizes, rereads))
-        biases = tuple(jnp.zeros(n, jnp.float32) for n in sizes[1:])
-        normalisation = Normalisation(biases[:-1], tuple((b, b) for b in biases[:-1])) if normalised else None
-        return cls(weights, biases, **facts, rereads=rereads, normalisation=normalisation)
-
-    @property
-    def sizes(self) -> list[int]:
-        """How many inputs there are, and how many values in every layer."""
-        return [self.weights[0].shape[0], *(b.shape[0] for b in self.biases)]
-
-    @property
-    def blueprint(self) -> dict[str, Any]:
-        """Plain facts from which :meth:`build` makes a network of the same structure."""
-        return {
-            "sizes": self.sizes,
-            "activation": self.activation,
-            "dropout": self.dropout,
-            "input_dropout": self.input_dropout,
-            "max_norm": self.max_norm,
-            "rereads": list(self.rereads),
-            **({} if self.normalisation is None else {"normalised": True}),
-        }
-
-    @property
-    def x_space(self) -> tuple[Space, Space]:
-        """Inputs, and one categorical label."""
-        return Space("real", self.weights[0].shape[:1]), Space("categorical", (1, self.biases[-1].shape[0]))
-
-    @property
-    def z_space(self) -> tuple[()]:
-        """Nothing is latent."""
-        return ()
-
-    def energy(self, x: Any, z: Any = ()) -> Scalar:
-        """−log p(label | inputs)."""
-        del z
-        inputs, label = x
-        return -jnp.sum(label.reshape(-1) * jax.nn.log_softmax(self.logits(inputs)))
-
-    def logits(self, inputs: Float[Array, " n"], masks: Masks | None = None) -> Float[Array, " k"]:
-        """f(inputs); with ``masks``, values that stay are divided by the probability of staying.
-
-        With masks, a network that is normalised must be mapped over the axis :data:`EXAMPLES` of a batch.
-        """
-        normalised_in_training = masks is not None and self.normalisation is not None
-        return self._run(inputs, masks, among_examples=normalised_in_training)[0]
-
-    def _run(
-        self, inputs: Float[Array, " n"], masks: Masks | None, *, among_examples: bool
-    ) -> tuple[Float[Array, " k"], Moments]:
-        """(logits, the moments of the fields among the examples, if asked for)."""
-        values, last, moments = inputs, len(self.weights) - 1, []
-        for layer, (weights, biases) in enumerate(zip(self.weights, self.biases, strict=True)):
-            mask = None if masks is None else masks[layer]
-            if mask is not None:
-                values = jnp.where(mask, values / (1 - self._rate(layer)), 0.0)
-            if layer == 0:
-                inputs = values  # what was dropped is not read again
-            values = (jnp.concatenate([inputs, values]) if layer in self.rereads else values) @ weights
-            if layer < last and among_examples:
-                moments.append(_moments(values))
-            if layer < last and self.normalisation is not None:
-                mean, spread = moments[layer] if among_examples else self.normalisation.moments[layer]
-                values = self.normalisation.gains[layer] * (values - mean) / spread
-            values = values + biases
-            if layer < last:
-                values = _ACTIVATIONS[self.activation](values)
-        return values, moments
-
-    def normalised(self, inputs: Any) -> Self:
-        """The same function with normalised fields, of which these rows give the moments."""
-        moments = tuple(self._moments_over(inputs))
-        biases = (*(b + mean for b, (mean, _) in zip(self.biases, moments, strict=False)), self.biases[-1])
-        normalisation = Normalisation(tuple(spread for _, spread in moments), moments)
-        return dataclasses.replace(self, biases=biases, normalisation=normalisation)
-
-    def settled(self, inputs: Any) -> Self:
-        """With the moments of the fields over these rows, for prediction."""
-        if self.normalisation is None:
-            return self
-        return eqx.tree_at(lambda m: m.normalisation.moments, self, tuple(self._moments_over(inputs)))
-
-    @eqx.filter_jit
-    def _moments_over(self, inputs: Any) -> Moments:
-        one = lambda row: self._run(row, None, among_examples=True)[1]  # noqa: E731
-        return jax.vmap(one, out_axes=None, axis_name=EXAMPLES)(inputs)
-
-    def masks(self, *, key: PRNGKeyArray) -> Masks:
-        """Independent coins for all inputs and hidden values."""
-        keys = jax.random.split(key, len(self.weights))
-        return tuple(
-            jax.random.bernoulli(key, 1 - self._rate(layer), (n,)) if self._rate(layer) else None
-            for layer, (key, n) in enumerate(zip(keys, self.sizes[:-1], strict=True))
-        )
-
-    def _rate(self, layer: int) -> float:
-        return self.dropout if layer else self.input_dropout
-
-    def project(self) -> Self:
-        """Weights into a unit that are longer than the bound, shortened to it."""
-        if not self.max_norm:
-            return self
-
-        def bounded(weights: Float[Array, "n_in n_out"]) -> Float[Array, "n_in n_out"]:
-            norms = jnp.sqrt(jnp.sum(weights**2, axis=0, keepdims=True))
-            return weights * jnp.broadcast_to(self.max_norm / jnp.maximum(norms, self.max_norm), weights.shape)
-
-        return eqx.tree_at(lambda m: m.weights, self, tuple(bounded(w) for w in self.weights))
-
-
-def _moments(fields: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """(mean, spread) over the examples among which this one is mapped."""
-    mean = jax.lax.pmean(fields, EXAMPLES)
-    variance = jax.lax.pmean((fields - mean) ** 2, EXAMPLES)
-    return mean, jnp.sqrt(variance + VARIANCE_FLOOR)
-
-
-def _shapes(sizes: Sequence[int], rereads: Sequence[int]) -> list[tuple[int, int]]:
-    """Shapes of the weights between layers of given sizes, the inputs first."""
-    pairs = enumerate(itertools.pairwise(sizes))
-    return [(below + (sizes[0] if layer in rereads else 0), above) for layer, (below, above) in pairs]
 
 
 class LabelledRows(AbstractPrepare):
@@ -380,12 +115,17 @@ class CrossEntropy(AbstractObjective):
         keys = jax.random.split(state.key, batch_size(inputs))
         labels = labels.reshape(batch_size(inputs), -1).astype(inputs.dtype)
         one = jax.vmap(lambda *example: self._example(model, *example), axis_name=EXAMPLES)
-        each, right = one(inputs, labels, keys)
+        each, right = one(inputs, labels, keys, weights)
         loss = weighted_mean(each, weights)
         return loss, {"loss": loss, "accuracy": weighted_mean(right, weights)}
 
     def _example(
-        self, model: Any, inputs: Float[Array, " n"], label: Float[Array, " k"], key: PRNGKeyArray
+        self,
+        model: Any,
+        inputs: Float[Array, " n"],
+        label: Float[Array, " k"],
+        key: PRNGKeyArray,
+        weight: Scalar | None,
     ) -> tuple[Scalar, Scalar]:
         """(loss of one example, whether the thinned network reads it right)."""
         mask_key, noise_key = jax.random.split(key)
@@ -393,20 +133,22 @@ class CrossEntropy(AbstractObjective):
         targets = (1 - self.smoothing) * label + self.smoothing / label.size
 
         def entropy(model: Any, inputs: Any) -> tuple[Scalar, Any]:
-            logits = model.logits(inputs, masks)
+            logits = model.logits(inputs, masks, weight)
             return -jnp.sum(targets * jax.nn.log_softmax(logits)), logits
 
         loss, logits = entropy(model, inputs)
         right = (jnp.argmax(logits) == jnp.argmax(label)).astype(logits.dtype)
         if self.adversarial:
-            uphill = jax.grad(lambda v: entropy(jax.lax.stop_gradient(model), v)[0])(inputs)
+            held = jax.lax.stop_gradient(model)
+            uphill = jax.grad(lambda v: _weighted(entropy(held, v)[0], weight))(inputs)
             loss = 0.5 * (loss + entropy(model, inputs + self.adversarial * _unit(uphill))[0])
         if self.virtual:
             start = jax.random.normal(jax.random.fold_in(noise_key, 1), inputs.shape, inputs.dtype)
-            loss = loss + self._changed(lambda m, v: m.logits(v, masks), model, inputs, logits, start)
+            read = lambda m, v: m.logits(v, masks, weight)  # noqa: E731
+            loss = loss + self._changed(read, model, inputs, logits, start, weight)
         return loss, right
 
-    def _changed(self, read: Any, model: Any, inputs: Any, logits: Any, start: Any) -> Scalar:
+    def _changed(self, read: Any, model: Any, inputs: Any, logits: Any, start: Any, weight: Any) -> Scalar:
         """KL between the prediction and that one step away, where it changes most, sought from a random start."""
         said = jax.lax.stop_gradient(jax.nn.log_softmax(logits))
 
@@ -414,13 +156,18 @@ class CrossEntropy(AbstractObjective):
             return jnp.sum(jnp.exp(said) * (said - jax.nn.log_softmax(read(model, inputs + step))))
 
         held = jax.lax.stop_gradient(model)
-        uphill = jax.grad(lambda step: divergence(held, step))(PROBE * _unit(start))
+        uphill = jax.grad(lambda step: _weighted(divergence(held, step), weight))(PROBE * _unit(start))
         return divergence(model, self.virtual * _unit(uphill))
 
     def _noisy(self, inputs: Float[Array, " n"], key: PRNGKeyArray) -> Float[Array, " n"]:
         if not self.noise:
             return inputs
         return inputs + self.noise * jax.random.normal(key, inputs.shape, inputs.dtype)
+
+
+def _weighted(loss: Scalar, weight: Scalar | None) -> Scalar:
+    """An example's part of the batch's loss: where examples share moments, each moves the others' losses too."""
+    return loss if weight is None else weight * loss
 
 
 def _unit(step: Float[Array, " n"]) -> Float[Array, " n"]:

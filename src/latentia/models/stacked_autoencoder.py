@@ -37,12 +37,12 @@ from latentia.estimator.reconstructing import (
     outside_unit_interval,
 )
 from latentia.learning import objective
+from latentia.learning.feed_forward import Activation
 from latentia.learning.fit import Result
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Schedule
 from latentia.learning.reconstruction import Reconstruction
 from latentia.learning.stacking import Maker, Stage
-from latentia.learning.supervised import Activation
 from latentia.models.autoencoding import AutoencoderModel
 from latentia.models.rbm import RBMModel
 from latentia.ops import random

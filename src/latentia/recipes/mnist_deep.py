@@ -167,14 +167,14 @@ def _mnist_dbm_classifier(out: Path, variant: str, seed: int) -> dict[str, Any]:
         "digits": "60,000 grey-valued training digits, none held out; 10,000 test digits; nothing augmented",
         "settings": {"fit": settings["fit"], "finetune": settings["finetune"]},
         "test error, %, each seed": [],
-        "test error, %, one network of each seed": [],
+        "test error, %, one network, mean for each seed": [],
     }
     for each in range(seed, seed + settings["seeds"]):
         dbm = DBM(**settings["fit"], random_state=each, verbose=1).fit(data.X)
         dbm.finetune(data.X, data.y, **settings["finetune"])
         dbm.save(out / "model.safetensors")
         figures["test error, %, each seed"].append(100 * (1 - dbm.accuracy(data.X_test, data.y_test)))
-        figures["test error, %, one network of each seed"].append(_alone(dbm, data.X_test, data.y_test))
+        figures["test error, %, one network, mean for each seed"].append(_alone(dbm, data.X_test, data.y_test))
         figures["test error, %, mean"] = float(np.mean(figures["test error, %, each seed"]))
         figures["total seconds"] = time.perf_counter() - begin
         write_json(out / "evaluation.json", {"recipe": figures})  # what is known so far: the next takes minutes
