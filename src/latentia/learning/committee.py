@@ -78,17 +78,6 @@ class Committee(AbstractClassifier, Constrained):
         """Every member's: inputs, and one categorical label."""
         return self.member(0).x_space
 
-    @property
-    def z_space(self) -> tuple[()]:
-        """Nothing is latent."""
-        return ()
-
-    def energy(self, x: Any, z: Any = ()) -> Scalar:
-        """−log p(label | inputs)."""
-        del z
-        inputs, label = x
-        return -jnp.sum(label.reshape(-1) * self.logits(inputs))
-
     def logits(
         self, inputs: Float[Array, " n"], masks: Any = None, weight: Scalar | None = None
     ) -> Float[Array, " k"]:

@@ -63,6 +63,17 @@ Masks = tuple[Bool[Array, " n"] | None, ...]
 class AbstractClassifier(AbstractModel):
     """A model of a label given inputs: x = (inputs, one-hot label), and no latents."""
 
+    @property
+    def z_space(self) -> tuple[()]:
+        """Nothing is latent."""
+        return ()
+
+    def energy(self, x: Any, z: Any = ()) -> Scalar:
+        """−log p(label | inputs)."""
+        del z
+        inputs, label = x
+        return -jnp.sum(label.reshape(-1) * jax.nn.log_softmax(self.logits(inputs)))
+
     @abc.abstractmethod
     def logits(
         self, inputs: Float[Array, " n"], masks: Any = None, weight: Scalar | None = None
@@ -198,17 +209,6 @@ class FeedForward(AbstractClassifier, Constrained):
     def x_space(self) -> tuple[Space, Space]:
         """Inputs, and one categorical label."""
         return Space("real", self.weights[0].shape[:1]), Space("categorical", (1, self.biases[-1].shape[0]))
-
-    @property
-    def z_space(self) -> tuple[()]:
-        """Nothing is latent."""
-        return ()
-
-    def energy(self, x: Any, z: Any = ()) -> Scalar:
-        """−log p(label | inputs)."""
-        del z
-        inputs, label = x
-        return -jnp.sum(label.reshape(-1) * jax.nn.log_softmax(self.logits(inputs)))
 
     def logits(
         self, inputs: Float[Array, " n"], masks: Masks | None = None, weight: Scalar | None = None
