@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -42,6 +43,7 @@ from latentia.core.model import (
 from latentia.estimator import callbacks, card, checks, saving, training
 from latentia.estimator.drawing import draw
 from latentia.estimator.rows import apply_rows
+from latentia.estimator.rows_to_learn import LearningRows, some_rows, split, spread, weighted
 from latentia.inference import MeanFieldInference, code_of, code_space
 from latentia.learning import fitting
 from latentia.learning.batches import is_mapped
@@ -55,6 +57,10 @@ from latentia.ops.arrays import n_numbers
 
 #: At most this many held-out rows enter a pseudo-likelihood, which costs one free energy per site.
 VALIDATION_ROWS = 256
+#: Seeds are smaller than this.
+MOST_SEED = 2**31 - 1
+#: What an estimator remembers of a fit besides the attributes whose names end in an underscore.
+_REMEMBERED = ("_state", "_log_z", "_log_likelihood", "_next_seed", "_n_rows", "_n_features_out")
 
 Purpose = Literal["training", "coding", "scoring"]
 
@@ -113,9 +119,9 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         del y
         return {}
 
-    def _pretrain(self, model: Any, rows: np.ndarray, seed: int, plan: training.Plan, weights: Any) -> Any:
+    def _pretrain(self, model: Any, rows: LearningRows, seed: int, plan: training.Plan) -> Any:
         """The model after what comes before the training proper; most families need nothing."""
-        del rows, seed, plan, weights
+        del rows, seed, plan
         return model
 
     # -- learning ------------------------------------------------------------------------------------------
@@ -126,50 +132,101 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         Args:
             X: data, ``(n, n_features)``: an array, a data frame, or a memory map, which is streamed.
             y: labels, for families with label units; others ignore it.
-            sample_weight: one non-negative weight per row.
+            sample_weight: one non-negative weight per row; a row of weight zero is left out, and one of weight two
+                counts as two rows.
         """
         checks.check_parameters(self, self.parameter_checks)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        model, rows = self._begin(self._validate(X, reset=True), seed, y)
-        plan = self._plan(rows.shape[0])
-        training.open_folder(self, plan, rows.shape[0])
-        weights = training.normalised_weights(sample_weight, rows.shape[0])
+        seed = self._first_seed()
+        X, y, weights = weighted(self._validate(X, reset=True), y, sample_weight, least=2)
+        self._forget()
+        model, rows, plan = self._begin(X, seed, y, weights)
+        training.open_folder(self, plan, rows.training.shape[0])
         with callbacks.told(self, plan.callbacks) as begin:
             plan = dataclasses.replace(plan, begin=begin)
-            model = self._pretrain(model, rows, seed, plan, weights)
-            self._train(model, rows, seed, plan, weights, state=None)
+            model = self._pretrain(model, rows, seed, plan)
+            self._train(model, rows, seed, plan, state=None)
+        self._next_seed = _following(seed)
         return self
 
-    def _begin(self, X: np.ndarray, seed: int, y: Any = None) -> tuple[Any, np.ndarray]:
-        """A model at its starting point for the data, and the rows to train it on."""
+    def _first_seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(MOST_SEED))
+
+    def _pass_over(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """One pass over more rows, going on from the model so far (or beginning), with other random numbers."""
+        checks.check_parameters(self, self.parameter_checks)
+        goes_on = "model_" in vars(self)
+        X, y, weights = weighted(self._validate(X, reset=not goes_on), y, sample_weight)
+        if goes_on:
+            next_seed = vars(self).get("_next_seed")
+            seed = _following(self._first_seed()) if next_seed is None else next_seed
+            model, rows = self.model_, self._more_rows(X, y)
+            rows, plan = LearningRows(rows, weights), self._plan(X.shape[0])
+        else:
+            self._forget()
+            seed = self._first_seed()
+            model, rows, plan = self._begin(X, seed, y, weights, in_passes=True)
+        plan = plan.one_pass(X.shape[0])
+        with callbacks.told(self, plan.callbacks, goes_on=goes_on) as begin:
+            plan = dataclasses.replace(plan, begin=begin)
+            self._train(model, rows, seed, plan, state=vars(self).get("_state"))
+        self._next_seed = _following(seed)  # the next pass meets other random numbers
+        return self
+
+    def _forget(self) -> None:
+        """Drop what was fitted: a second fit is a first one. What checking X has just found out stays."""
+        for name in [name for name in vars(self) if name in _REMEMBERED or _is_fitted(name)]:
+            del vars(self)[name]
+
+    def _begin(
+        self, X: Any, seed: int, y: Any, weights: np.ndarray | None, *, in_passes: bool = False
+    ) -> tuple[Any, LearningRows, training.Plan]:
+        """A model at its starting point, the rows to learn from, and for how long.
+
+        Only rows to train on have a say in where the model starts; held-out ones are put aside first.
+        """
         targets = self._targets(X, y)
         self.blueprint_ = {**self._blueprint(X), **(self._target_facts(y) if targets is not None else {})}
         rows = self._rows(X, purpose="training")
         if targets is not None:
             rows = np.column_stack([rows, targets])
-        model = self.build(self.blueprint_, seed=seed)
-        if isinstance(model, Initialised):
-            x = space.encode(model.x_space, jax.device_put(training.some_rows(rows, seed)))
-            model = _initialise(model, x, random.key(seed))
-        return model, rows
+        plan = self._plan(rows.shape[0])
+        split_rows = split(rows, weights, 0.0 if in_passes else plan.validation_fraction, seed)
+        return self._started(self.build(self.blueprint_, seed=seed), split_rows, seed), split_rows, plan
 
-    def _train(
-        self, model: Any, rows: np.ndarray, seed: int, plan: training.Plan, weights: Any, state: Any
-    ) -> None:
+    def _started(self, model: Any, rows: LearningRows, seed: int) -> Any:
+        """The model at the starting point that the training rows suggest."""
+        if not isinstance(model, Initialised):
+            return model
+        few = some_rows(rows.training, seed, rows.weights)
+        return _initialise(model, space.encode(model.x_space, jax.device_put(few)), random.key(seed))
+
+    def _more_rows(self, X: Any, y: Any) -> np.ndarray:
+        """Rows for a model that has learned already."""
+        rows, targets = self._rows(X, purpose="training"), self._more_targets(X, y)
+        return rows if targets is None else np.column_stack([rows, targets])
+
+    def _more_targets(self, X: np.ndarray, y: Any) -> np.ndarray | None:
+        """Like ``_targets``, for a model that has learned already."""
+        return self._targets(X, y)
+
+    def _train(self, model: Any, rows: LearningRows, seed: int, plan: training.Plan, state: Any) -> None:
         learner = self._learner(plan)
         require(learner, model, fitting=fitting(model))
         prepare = self._prepare(model)
-        learner = learner.surveyed(model, lambda: training.survey(rows, prepare, seed), key=random.key(seed))
+        look = functools.partial(training.survey, rows.training, rows.weights, prepare, seed)
+        learner = learner.surveyed(model, look, key=random.key(seed))
         for name in ("_log_z", "_state", "_log_likelihood"):
             vars(self).pop(name, None)
-        self._n_rows = int(rows.shape[0])
+        self._n_rows = int(rows.training.shape[0])
         try:
-            result = training.run(self, model, rows, learner, prepare, plan, seed, weights, state)
+            result = training.run(self, model, rows, learner, prepare, plan, seed, state)
         except (DivergenceError, NotNormalisableError) as error:
             if error.result is not None:
                 self._keep(error.result)
             raise
         self._keep(result)
+        if plan.run_dir is not None:
+            saving.save(self, Path(plan.run_dir) / "model.safetensors")
 
     def _keep(self, result: Any) -> None:
         self.model_, self._state, self.history_ = result.model, result.state, result.history
@@ -184,6 +241,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         self, model: AbstractModel, blueprint: dict[str, Any], feature_names: list[str] | None = None
     ) -> Self:
         """Become a fitted estimator around a given model."""
+        self._forget()
         self.blueprint_, self.model_, self.history_ = blueprint, model, []
         self.n_features_in_ = blueprint["n_features"]
         if feature_names:
@@ -329,21 +387,21 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             return jax.vmap(state.sampler.visible)(state.chains)
         return None
 
-    def monitors(self, model: Any, rows: np.ndarray) -> dict[str, Callable[[Any], float]]:
+    def monitors(self, model: Any, rows: Any, weights: Any = None) -> dict[str, Callable[[Any], float]]:
         """Metrics of the whole model to follow while it trains, by name; none unless a family has some."""
-        del model, rows
+        del model, rows, weights
         return {}
 
-    def ignorance(self, model: Any, rows: np.ndarray) -> dict[str, float]:
+    def ignorance(self, model: Any, rows: Any, weights: Any = None) -> dict[str, float]:
         """What some of the monitors say of a model that knows every site by itself alone, by name.
 
         Each of them lies on one side of zero, and away from it is worse. A model that does worse than this while it
         trains has collapsed, and its run is rolled back.
         """
-        del model, rows
+        del model, rows, weights
         return {}
 
-    def validation_scorer(self, rows: np.ndarray) -> Callable[[Any], float]:
+    def validation_scorer(self, rows: np.ndarray, weights: Any = None) -> Callable[[Any], float]:
         """How early stopping scores a model on held-out rows: higher is better.
 
         The likelihood where it is normalised, the pseudo-likelihood where the data are discrete, otherwise the
@@ -351,16 +409,18 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         none.
         """
         rows = self._rows(rows[:, : self.n_features_in_], purpose="scoring")
+        few = spread(len(rows), VALIDATION_ROWS, weights) if len(rows) > VALIDATION_ROWS else None
 
         def score(model: Any) -> float:
             x = space.encode_seen(model.x_space, rows)
             if isinstance(model, Normalised):
-                return -float(np.mean(apply_rows(_free_energy, model, x)))
+                return -average(apply_rows(_free_energy, model, x), weights)
             if can_pseudo(model):
-                return float(np.mean(pseudo_log_likelihood(model, jnp.asarray(x[:VALIDATION_ROWS]))))
+                some, their = (x, weights) if few is None else (x[few], None)
+                return average(np.asarray(pseudo_log_likelihood(model, jnp.asarray(some))), their)
             if not isinstance(model, Decodes):
-                return -float(np.mean(apply_rows(_sliced_score, model, x)))
-            return -reconstruction_error(model, rows)
+                return -average(apply_rows(_sliced_score, model, x), weights)
+            return -reconstruction_error(model, rows, weights)
 
         return score
 
@@ -388,12 +448,28 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return tags
 
 
-def reconstruction_error(model: Any, rows: np.ndarray) -> float:
+def average(values: np.ndarray, weights: Any = None) -> float:
+    """The mean over rows, weighted by theirs."""
+    return float(np.mean(values)) if weights is None else float(np.average(values, weights=weights))
+
+
+def reconstruction_error(model: Any, rows: np.ndarray, weights: Any = None) -> float:
     """The mean squared error of rebuilding each entry of some rows from their codes."""
     x = space.encode_seen(model.x_space, rows)
     data, again = jax.tree.leaves(x), jax.tree.leaves(apply_rows(_reconstruct, model, x))
     errors = [(a - b) ** 2 for a, b in zip(again, data, strict=False)]
-    return float(np.mean(np.concatenate([e.reshape(len(e), -1) for e in errors], axis=1)))
+    columns = np.concatenate([e.reshape(len(e), -1) for e in errors], axis=1)
+    return float(np.mean(columns)) if weights is None else average(columns.mean(axis=1), weights)
+
+
+def _is_fitted(name: str) -> bool:
+    """Whether an attribute is something that a fit found out, by scikit-learn's convention."""
+    return name.endswith("_") and not name.startswith("_") and name not in ("n_features_in_", "feature_names_in_")
+
+
+def _following(seed: int) -> int:
+    """The seed of the pass after the one with this seed."""
+    return (seed + 1) % MOST_SEED
 
 
 @eqx.filter_jit

@@ -20,12 +20,12 @@ from latentia.core.errors import DataError, ParameterError
 from latentia.core.model import Amortised
 from latentia.core.parameters import trainable
 from latentia.estimator import checks
-from latentia.estimator.gradient import GRADIENT_CHECKS, MONITOR_ROWS, GradientEstimator
+from latentia.estimator.base import average
+from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator, monitored
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.training import Plan
 from latentia.inference import code_space
 from latentia.learning import objective
-from latentia.learning.batches import read_rows
 from latentia.learning.discrete_gradients import GRADIENTS, MOST_STATES
 from latentia.learning.gradient import GradientLearner
 from latentia.likelihood import importance
@@ -75,16 +75,15 @@ class DirectedEstimator(GradientEstimator):
         surrogate = self._bound(warmup=float(self.warmup * per_epoch))
         return GradientLearner(surrogate, self._optimizer(plan), averaging=self.averaging, centring=0.0)
 
-    def monitors(self, model: Any, rows: np.ndarray) -> dict[str, Callable[[Any], float]]:
+    def monitors(self, model: Any, rows: Any, weights: Any = None) -> dict[str, Callable[[Any], float]]:
         """The importance-weighted bound of a few fixed rows."""
         del model
-        few = read_rows(rows, np.linspace(0, rows.shape[0] - 1, MONITOR_ROWS).astype(int))
-        return {"bound": self.validation_scorer(few)} if self.monitor else {}
+        return {"bound": self.validation_scorer(monitored(rows, weights))} if self.monitor else {}
 
-    def validation_scorer(self, rows: np.ndarray) -> Callable[[Any], float]:
+    def validation_scorer(self, rows: np.ndarray, weights: Any = None) -> Callable[[Any], float]:
         """The mean importance-weighted bound of held-out rows, with the same random numbers every time."""
         rows = self._rows(rows[:, : self.n_features_in_], purpose="scoring")
-        return lambda model: float(np.mean(apply_rows(_few_draws, model, space.encode(model.x_space, rows))))
+        return lambda model: average(apply_rows(_few_draws, model, space.encode(model.x_space, rows)), weights)
 
     def gradient_variance(
         self, X: Any, *, gradients: Any = None, n_repeats: int = 64, show: bool = True, random_state: Any = 0

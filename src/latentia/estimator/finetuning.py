@@ -23,7 +23,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from latentia.core.errors import DivergenceError
-from latentia.estimator import checks, finetuning_run, saving, training
+from latentia.estimator import checks, finetuning_run, rows_to_learn, saving
 from latentia.estimator.finetuning_run import RECIPE_CHECKS, Recipe
 from latentia.estimator.gradient import OptimizerName
 from latentia.estimator.labels import class_codes, known_codes
@@ -198,7 +198,7 @@ class Finetunes(abc.ABC):
         seed = int(check_random_state(state).randint(2**31 - 1))
         inputs = np.asarray(self._network_inputs(X), np.float32)
         classes, codes = class_codes(y, inputs.shape[0])
-        weights = training.normalised_weights(sample_weight, inputs.shape[0])
+        weights = rows_to_learn.normalised_weights(sample_weight, inputs.shape[0])
         layers = self._feed_forward()
         rows = np.column_stack([inputs, codes.astype(np.float32)])
         try:

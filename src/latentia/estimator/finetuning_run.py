@@ -17,7 +17,7 @@ from sklearn.model_selection import train_test_split
 from latentia.core.errors import DataError, DivergenceError, ParameterError
 from latentia.core.files import write_json
 from latentia.core.space import encode
-from latentia.estimator import checks, training
+from latentia.estimator import checks, rows_to_learn, training
 from latentia.estimator.gradient import LONGEST_CHUNK
 from latentia.estimator.rows import apply_rows
 from latentia.learning import checkpoint
@@ -213,7 +213,7 @@ def _split(codes: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, n
 
 
 def _part(weights: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
-    return None if weights is None else training.normalised_weights(weights[rows], rows.size)
+    return None if weights is None else rows_to_learn.normalised_weights(weights[rows], rows.size)
 
 
 def _scorer(few: np.ndarray, network: AbstractClassifier, rows: np.ndarray, weights: Any) -> Callable[[Any], float]:

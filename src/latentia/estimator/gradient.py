@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -11,14 +10,13 @@ import jax
 import numpy as np
 import optax
 from scipy.special import entr
-from sklearn.utils import check_random_state
 
 from latentia.core import space
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.model import Decodes, Normalised
-from latentia.estimator import checks, training
+from latentia.estimator import checks
 from latentia.estimator.base import LatentEstimator, reconstruction_error
-from latentia.estimator.callbacks import told
+from latentia.estimator.rows_to_learn import n_held_out, spread
 from latentia.estimator.training import Plan
 from latentia.learning import objective
 from latentia.learning.batches import read_rows
@@ -88,37 +86,15 @@ class GradientEstimator(LatentEstimator):
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """One pass over more rows, going on from the model so far, at a constant learning rate."""
-        checks.check_parameters(self, self.parameter_checks)
-        seed = self.__dict__.get("_next_seed") or int(check_random_state(self.random_state).randint(2**31 - 1))
-        goes_on = "model_" in self.__dict__
-        if goes_on:
-            model, rows = self.model_, self._more_rows(X, y)
-        else:
-            model, rows = self._begin(self._validate(X, reset=True), seed, y)
-        plan = self._plan(rows.shape[0]).one_pass(rows.shape[0])
-        weights = training.normalised_weights(sample_weight, rows.shape[0])
-        with told(self, plan.callbacks, goes_on=goes_on) as begin:
-            plan = dataclasses.replace(plan, begin=begin)
-            self._train(model, rows, seed, plan, weights, state=self.__dict__.get("_state"))
-        self._next_seed = seed + 1  # the next pass meets other random numbers
-        return self
+        return self._pass_over(X, y, sample_weight)
 
-    def _more_rows(self, X: Any, y: Any) -> np.ndarray:
-        X = self._validate(X, reset=False)
-        rows, targets = self._rows(X, purpose="training"), self._more_targets(X, y)
-        return rows if targets is None else np.column_stack([rows, targets])
-
-    def _more_targets(self, X: np.ndarray, y: Any) -> np.ndarray | None:
-        """Like ``_targets``, for a model that has learned already."""
-        return self._targets(X, y)
-
-    def monitors(self, model: Any, rows: np.ndarray) -> dict[str, Callable[[Any], float]]:
+    def monitors(self, model: Any, rows: Any, weights: Any = None) -> dict[str, Callable[[Any], float]]:
         """Pseudo-likelihood over all sites of a few fixed rows; their squared error where data are real.
 
         Where the former is too dear to follow and "auto" leaves the choice, the latter too: the loop notices a
         collapse by it.
         """
-        few = monitored(rows)
+        few = monitored(rows, weights)
         scorer = self.validation_scorer(few)
         if isinstance(model, Normalised):
             return {"log_likelihood": scorer} if self.monitor else {}
@@ -133,11 +109,11 @@ class GradientEstimator(LatentEstimator):
         x = self._rows(few[:, : self.n_features_in_], purpose="scoring")
         return {"reconstruction_error": lambda model: reconstruction_error(model, x)}
 
-    def ignorance(self, model: Any, rows: np.ndarray) -> dict[str, float]:
+    def ignorance(self, model: Any, rows: Any, weights: Any = None) -> dict[str, float]:
         """The pseudo-likelihood of independent sites, or the squared error of predicting every site's mean."""
         if isinstance(model, Normalised) or not (can_pseudo(model) or isinstance(model, Decodes)):
             return {}
-        few = self._rows(monitored(rows)[:, : self.n_features_in_], purpose="scoring")
+        few = self._rows(monitored(rows, weights)[:, : self.n_features_in_], purpose="scoring")
         x = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(space.encode_seen(model.x_space, few))]
         known = {"pseudo_likelihood": -sum(_entropy(leaf) for leaf in x)} if can_pseudo(model) else {}
         if isinstance(model, Decodes):
@@ -152,7 +128,7 @@ class GradientEstimator(LatentEstimator):
 
     def _plan(self, n_rows: int) -> Plan:
         held_out = self.validation_fraction if self.early_stopping else 0.0
-        n_training = max(1, n_rows - (max(1, round(held_out * n_rows)) if held_out else 0))
+        n_training = max(1, n_rows - n_held_out(n_rows, held_out))
         batch_size = min(self.batch_size, n_training)
         per_epoch = math.ceil(n_training / batch_size)
         return Plan(
@@ -187,9 +163,9 @@ class GradientEstimator(LatentEstimator):
         )
 
 
-def monitored(rows: np.ndarray) -> np.ndarray:
-    """The few training rows that are followed: evenly spread, and the same ones every time."""
-    return read_rows(rows, np.linspace(0, rows.shape[0] - 1, MONITOR_ROWS).astype(int))
+def monitored(rows: Any, weights: Any = None) -> np.ndarray:
+    """The few training rows that are followed, the same ones every time: spread as evenly as their weights are."""
+    return read_rows(rows, spread(rows.shape[0], MONITOR_ROWS, weights))
 
 
 def _entropy(x: np.ndarray) -> float:

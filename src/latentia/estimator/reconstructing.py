@@ -11,7 +11,7 @@ from latentia.core import space
 from latentia.core.errors import CapabilityError, DataError, ParameterError
 from latentia.core.model import Reconstructs
 from latentia.estimator import checks, training
-from latentia.estimator.base import Purpose
+from latentia.estimator.base import Purpose, average
 from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
 from latentia.estimator.rows import apply_rows
 from latentia.learning.gradient import GradientLearner
@@ -102,14 +102,14 @@ class ReconstructionEstimator(GradientEstimator):
     def _learner(self, plan: training.Plan) -> GradientLearner:
         return GradientLearner(self._objective(), self._optimizer(plan), averaging=self.averaging, centring=0.0)
 
-    def validation_scorer(self, rows: np.ndarray) -> Callable[[Any], float]:
+    def validation_scorer(self, rows: np.ndarray, weights: Any = None) -> Callable[[Any], float]:
         """Minus the mean energy of the rows."""
         rows = self._rows(rows[:, : self.n_features_in_], purpose="scoring")
-        return lambda model: -float(np.mean(apply_rows(_energy, model, space.encode(model.x_space, rows))))
+        return lambda model: -average(apply_rows(_energy, model, space.encode(model.x_space, rows)), weights)
 
-    def ignorance(self, model: Any, rows: np.ndarray) -> dict[str, float]:
+    def ignorance(self, model: Any, rows: Any, weights: Any = None) -> dict[str, float]:
         """Nothing: what is followed is the model's own energy, for which no such value is known."""
-        del model, rows
+        del model, rows, weights
         return {}
 
     # -- use -----------------------------------------------------------------------------------------------

@@ -15,10 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 from latentia.core.errors import DataError, ParameterError
 from latentia.core.model import ProxSplit
 from latentia.estimator import checks, training
+from latentia.estimator.base import average
 from latentia.estimator.imitation import Imitated
 from latentia.estimator.patchwise import PatchDictionary
+from latentia.estimator.rows_to_learn import LearningRows
 from latentia.inference import SparseInference
 from latentia.ops import penalties
+from latentia.ops.whitening import mean_of
 
 Method = Literal["auto", "cd", "lars", "ista", "fista", "omp", "ols", "iht", "working"]
 Output = Literal["dense", "csr"]
@@ -222,14 +225,14 @@ class SparseEstimator(PatchDictionary, Imitated):
             "objective(X) says how well every row is represented; score(X) compares models by its mean."
         )
 
-    def validation_scorer(self, rows: np.ndarray) -> Any:
+    def validation_scorer(self, rows: np.ndarray, weights: Any = None) -> Any:
         """Early stopping goes by the objective of held-out rows."""
         inference = self._inference()
 
         def score(model: Any) -> float:
             codes = inference.encode(model, rows)
             found = codes.objective(model.signal(rows), np.asarray(model.dictionary), model.penalty)
-            return -float(np.mean(found))
+            return -average(found, weights)
 
         return score
 
@@ -241,14 +244,13 @@ class SparseEstimator(PatchDictionary, Imitated):
 
     # -- beginning -----------------------------------------------------------------------------------------
 
-    def _begin_with(self, model: Any, rows: Any, dictionary: Any) -> Any:
-        """The model with a given dictionary (if any) and, where it subtracts one, the mean of all rows."""
+    def _begin_with(self, model: Any, rows: LearningRows, dictionary: Any) -> Any:
+        """The model with a given dictionary (if any) and, where it subtracts one, the mean of the training rows."""
         if dictionary is not None:
             model = model.with_dictionary(checked_dictionary(dictionary, model.dictionary.shape))
         if self.center:
-            total = sum(block.sum(axis=0, dtype=np.float64) for block in training.blocks(rows))
-            mean = np.asarray(total / rows.shape[0], np.float32)
-            model = eqx.tree_at(lambda m: m.mean, model, jnp.asarray(mean))
+            mean = mean_of(lambda: training.blocks(rows.training), rows.weights)
+            model = eqx.tree_at(lambda m: m.mean, model, jnp.asarray(mean, jnp.float32))
         return model
 
     def _rows(self, X: Any, *, purpose: str) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,9 +18,11 @@ from latentia.core import space
 from latentia.core.errors import DataError, RunFolderError
 from latentia.core.files import write_json
 from latentia.estimator import saving
+from latentia.estimator.fingerprint import fingerprint
+from latentia.estimator.rows_to_learn import LearningRows, some_rows
 from latentia.learning import checkpoint, stacking
 from latentia.learning import fit as loop
-from latentia.learning.batches import is_mapped, read_rows
+from latentia.learning.batches import read_rows
 from latentia.learning.compiled import AbstractPrepare
 from latentia.learning.progress import display
 from latentia.ops import random
@@ -76,30 +76,9 @@ class Plan:
         )
 
 
-def normalised_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
-    """Weights that average to one, checked."""
-    if sample_weight is None:
-        return None
-    weights = np.asarray(sample_weight, np.float32)
-    if weights.ndim == 0:
-        weights = np.full(n_rows, float(weights), np.float32)
-    if weights.shape != (n_rows,):
-        raise DataError(f"sample_weight must have one entry per row ({n_rows}), got shape {weights.shape}.")
-    if not np.isfinite(weights).all() or (weights < 0).any() or weights.sum() <= 0:
-        raise DataError("sample_weight must be finite, non-negative and not all zero.")
-    return weights / weights.mean()
-
-
-def some_rows(rows: np.ndarray, seed: int, most: int = 20_000) -> np.ndarray:
-    """All rows, or a random choice if there are many: enough for starting values."""
-    if rows.shape[0] <= most:
-        return read_rows(rows, np.arange(rows.shape[0]))
-    return read_rows(rows, np.random.default_rng(seed).choice(rows.shape[0], most, replace=False))
-
-
-def survey(rows: np.ndarray, prepare: AbstractPrepare, seed: int) -> Any:
-    """Visibles of many rows, as training meets them."""
-    return prepare(jax.device_put(some_rows(rows, seed)), key=random.key(seed))
+def survey(rows: np.ndarray, weights: Any, prepare: AbstractPrepare, seed: int) -> Any:
+    """Visibles of many rows, as training meets them; as often as their weights say."""
+    return prepare(jax.device_put(some_rows(rows, seed, weights)), key=random.key(seed))
 
 
 def validate_mapped(estimator: Any, X: np.ndarray, *, reset: bool) -> np.ndarray:
@@ -126,52 +105,45 @@ def blocks(X: np.ndarray, n_bytes: int = 32 * 1024**2) -> Any:
 
 
 def run(
-    estimator: Any,
-    model: Any,
-    rows: Any,
-    learner: Any,
-    prepare: Any,
-    plan: Plan,
-    seed: int,
-    weights: Any,
-    state: Any,
+    estimator: Any, model: Any, rows: LearningRows, learner: Any, prepare: Any, plan: Plan, seed: int, state: Any
 ) -> loop.Result:
     """One run of the loop, with its validation rows and its folder."""
-    rows, weights, held_out = _split(rows, weights, plan.validation_fraction, seed)
     folder = None if plan.run_dir is None else Path(plan.run_dir)
-    fingerprint = _fingerprint(estimator, rows, seed) if folder is not None else ""
+    held_out = rows.held_out
     settings = loop.Settings(
         n_steps=plan.n_steps,
         batch_size=plan.batch_size,
         seed=seed,
         chunk=plan.chunk,
-        monitors=estimator.monitors(model, rows),
-        # Weights may leave out the very rows that are monitored.
-        ignorance=estimator.ignorance(model, rows) if weights is None else {},
-        score=None if held_out is None else estimator.validation_scorer(held_out),
+        monitors=estimator.monitors(model, rows.training, rows.weights),
+        ignorance=estimator.ignorance(model, rows.training, rows.weights),
+        score=None if held_out is None else estimator.validation_scorer(held_out, rows.held_out_weights),
         patience=plan.patience,
         tolerance=plan.tolerance,
         folder=folder,
         resume=plan.resume,
-        fingerprint=fingerprint,
+        fingerprint={} if folder is None else fingerprint(estimator, rows, plan, seed),
         begin=plan.begin,
         callbacks=plan.callbacks,
         display=display(estimator.verbose, type(estimator).__name__),
     )
-    result = loop.fit(model, rows, learner, prepare, settings, key=random.key(seed), weights=weights, state=state)
-    if folder is not None:
-        finished = estimator.adopt(
-            result.model, estimator.blueprint_, list(getattr(estimator, "feature_names_in_", [])) or None
-        )
-        saving.save(finished, folder / "model.safetensors")
-    return result
+    return loop.fit(
+        model,
+        rows.training,
+        learner,
+        prepare,
+        settings,
+        key=random.key(seed),
+        weights=rows.weights,
+        state=state,
+    )
 
 
 def run_stack(
-    estimator: Any, rows: np.ndarray, makers: Sequence[stacking.Maker], plan: Plan, seed: int, weights: Any
+    estimator: Any, rows: LearningRows, makers: Sequence[stacking.Maker], plan: Plan, seed: int
 ) -> list[loop.Result]:
     """Greedy stages before the training proper, each with a bar and, in the run's folder, a folder of its own."""
-    fingerprint = _fingerprint(estimator, rows, seed) if plan.run_dir is not None else ""
+    belonging = fingerprint(estimator, rows, plan, seed) if plan.run_dir is not None else {}
 
     def settings(stage: stacking.Stage, index: int) -> loop.Settings:
         return loop.Settings(
@@ -181,44 +153,14 @@ def run_stack(
             chunk=stage.chunk,
             folder=None if plan.run_dir is None else Path(plan.run_dir) / "pretraining" / f"stage-{index + 1}",
             resume=plan.resume,
-            fingerprint=fingerprint,
+            fingerprint=belonging,
             begin=plan.begin,
             callbacks=plan.callbacks,
             display=display(estimator.verbose, f"{type(estimator).__name__}: {stage.name}"),
             stage=stage.name,
         )
 
-    return stacking.greedy(rows, makers, settings, key=random.key(seed), weights=weights)
-
-
-def _split(rows: Any, weights: Any, fraction: float, seed: int) -> tuple[Any, Any, Any]:
-    if not fraction:
-        return rows, weights, None
-    n = rows.shape[0]
-    n_held = max(1, round(fraction * n))
-    if n - n_held < 1:
-        raise DataError(f"validation_fraction={fraction} of {n} rows leaves none to train on.")
-    order = np.random.default_rng([seed, 1]).permutation(n)
-    held_out = read_rows(rows, np.sort(order[:n_held]))
-    kept = np.sort(order[n_held:])
-    if is_mapped(rows):
-        raise DataError(
-            "Early stopping needs validation rows, which a memory map does not yield. Fit on an array, or turn it "
-            "off."
-        )
-    return rows[kept], None if weights is None else weights[kept], held_out
-
-
-def _fingerprint(estimator: Any, rows: Any, seed: int) -> str:
-    """What a run must share with the run it resumes: parameters, seed and data."""
-    params = saving.plain_parameters(estimator)
-    for name in ("run_dir", "resume", "verbose", "callbacks", "n_threads"):
-        params.pop(name, None)
-    digest = hashlib.sha256(json.dumps([params, seed, list(rows.shape)], sort_keys=True, default=str).encode())
-    digest.update(
-        np.ascontiguousarray(read_rows(rows, np.linspace(0, rows.shape[0] - 1, 64).astype(int))).tobytes()
-    )
-    return digest.hexdigest()
+    return stacking.greedy(rows.training, makers, settings, key=random.key(seed), weights=rows.weights)
 
 
 def open_folder(estimator: Any, plan: Plan, n_rows: int) -> None:

@@ -51,13 +51,36 @@ class RowOrder:
         return stream[offset : offset + stop - start].reshape(n_steps, self.batch_size).astype(np.int32)
 
 
+class MappedRows:
+    """Some rows of a memory map, which stay in their file until :func:`read_rows` is asked for them.
+
+    Args:
+        source: the memory map.
+        rows: numbers of the rows, in increasing order.
+    """
+
+    def __init__(self, source: np.ndarray, rows: np.ndarray):
+        self.source, self.rows = source, rows
+        self.shape, self.ndim, self.dtype = (rows.size, *source.shape[1:]), source.ndim, source.dtype
+        self.nbytes = math.prod(self.shape) * self.dtype.itemsize
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """All of them in memory."""
+        del copy
+        return np.asarray(read_rows(self, np.arange(self.rows.size)), dtype)
+
+
 def is_mapped(X: Any) -> bool:
-    """Whether an array is a memory map of a whole file (a slice of one forgets where it starts)."""
+    """Whether an array is a memory map of a whole file (a slice of one forgets where it starts), or rows of one."""
+    if isinstance(X, MappedRows):
+        return True
     return isinstance(X, np.memmap) and isinstance(X.base, mmap.mmap) and X.filename is not None
 
 
-def read_rows(X: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def read_rows(X: Any, rows: np.ndarray) -> np.ndarray:
     """Rows of an array as float32; of a memory map they are read from its file, of a sparse matrix filled in."""
+    if isinstance(X, MappedRows):
+        return read_rows(X.source, X.rows[rows])
     flat = rows.ravel()
     if issparse(X):
         sparse: Any = X

@@ -21,6 +21,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import PRNGKeyArray
@@ -84,7 +85,7 @@ class Settings:
         tolerance: least gain of the score that counts.
         folder: where ``metrics.jsonl`` and checkpoints go; nowhere if None.
         resume: go on from the folder's checkpoint if there is one.
-        fingerprint: what a checkpoint must have been written with.
+        fingerprint: what a checkpoint must have been written with, see :func:`latentia.learning.checkpoint.load`.
         checkpoint_seconds: least time between two checkpoints.
         begin: called before the first step, once everything that can be refused has been looked at.
         callbacks: called with an :class:`Event` after every chunk.
@@ -104,7 +105,7 @@ class Settings:
     tolerance: float = 0.0
     folder: Path | None = None
     resume: bool = False
-    fingerprint: str = ""
+    fingerprint: Any = ""
     checkpoint_seconds: float = dataclasses.field(default_factory=lambda: CHECKPOINT_SECONDS)
     begin: Callable[[], None] = lambda: None
     callbacks: Sequence[Callable[[Event], Any]] = ()
@@ -211,11 +212,11 @@ class _Run:
             x = self.prepare(jax.device_put(self.batches.sample(self.settings.batch_size)), key=prepare_key)
             state, top = _init(self.learner, model, x, init_key)
         else:
-            top = _largest(model)
+            state, top = self._resized(state, model), _largest(model)
         self.limit = EXPLOSION * max(1.0, float(top))
         self.carry = _spread(_copy(Carry(model, state)), self.mesh)
         self.best = _copy(self.learner.final(model, state)) if self.settings.patience else None
-        self._check_margin(model)
+        self._check_margin(model, self.step)
         known = {name: value for name, value in self.settings.ignorance.items() if name in self.settings.monitors}
         self.guard = Guard(known, self._monitored(known))
         folder = self.settings.folder
@@ -225,6 +226,35 @@ class _Run:
             self._resume(folder)
         else:
             (folder / "metrics.jsonl").write_text("")
+
+    def _resized(self, state: Any, model: Any) -> Any:
+        """A state that may have seen batches of another size: what depends on that begins afresh.
+
+        That is what a step would leave in another shape than it finds it (the chains of CD, which start at the
+        batch); persistent chains are kept, however many there are.
+        """
+        n = self.settings.batch_size
+        rows = jax.device_put(self.batches.sample(n))
+        rows = rows if rows.shape[0] == n else jnp.resize(rows, (n, *rows.shape[1:]))
+        init_key, prepare_key = jax.random.split(jax.random.fold_in(self.key, 0))
+
+        def begun(model: Any, rows: Any) -> Any:
+            return self.learner.init(model, self.prepare(rows, key=prepare_key), key=init_key)
+
+        def after(model: Any, state: Any, rows: Any) -> Any:
+            x = self.prepare(rows, key=prepare_key)
+            weights = None if self.batches.weights is None else jnp.ones(n)
+            return self.learner.step(model, x, weights, state, key=init_key, since=1)[1]
+
+        found = eqx.filter_eval_shape(begun, model, rows)
+        if _same_shapes(state, found):
+            return state
+        if not self.learner.host_side:
+            found = eqx.filter_eval_shape(after, model, state, rows)
+            if _same_shapes(state, found):
+                return state
+        fresh = eqx.filter_jit(begun)(model, rows)
+        return jax.tree.map(lambda old, new, wanted: old if old.shape == wanted.shape else new, state, fresh, found)
 
     def _resume(self, folder: Path) -> None:
         fresh = (self.carry, self.best)
@@ -258,11 +288,12 @@ class _Run:
         self.seconds += time.perf_counter() - begin - compiling
         metrics = {name: float(value) for name, value in results["metrics"].items()}
         why = self._trouble(results, metrics)
-        if why is None:
-            self.step += self.chunk
-            self._keep(metrics)
-        else:
+        if why is not None:
             self._roll_back(good, why)
+            return
+        self._check_margin(self.carry.model, self.step + self.chunk, good)
+        self.step += self.chunk
+        self._keep(metrics)
 
     def _trouble(self, results: dict, metrics: dict[str, float]) -> str | None:
         """Why the chunk must not be kept, or None; what the monitors say joins the metrics."""
@@ -288,7 +319,6 @@ class _Run:
             with (self.settings.folder / "metrics.jsonl").open("a") as file:
                 file.write(json.dumps(row) + "\n")
         self.settings.display.update(self.step, metrics)
-        self._check_margin(self.carry.model, good=self._good)
         stage = self.settings.stage
         event = Event(self.step, self.n_steps, epoch, metrics, self.carry.model, self.history, stage)
         for callback in self.settings.callbacks:
@@ -309,24 +339,27 @@ class _Run:
         return score
 
     def _roll_back(self, good: Carry, why: str) -> None:
-        self.rollbacks += 1
+        """Back to before the chunk with half the step, or the end of the run: it stays where it can be resumed."""
         self.carry = good
         slower = self.learner.slower(good.state)
-        say = self.settings.display.say
-        if slower is None or self.rollbacks > MAX_ROLLBACKS:
+        if slower is None or self.rollbacks == MAX_ROLLBACKS:
+            tried = f" after {self.rollbacks} rollbacks, each with half the step," if self.rollbacks else ""
             raise DivergenceError(
-                f"Training diverged ({why}) at step {self.step}, for the {self.rollbacks}. time, although it was "
-                "rolled back and its step halved before. The model before that step was kept (model_). Lower "
-                "learning_rate, set clip, or scale the data."
+                f"Training diverged ({why}) at step {self.step}{tried} and was stopped. The model before that step "
+                "was kept (model_). Lower learning_rate, set clip, or scale the data."
             )
-        say(f"Training diverged ({why}) after step {self.step}: rolled back, and the step is halved from here on.")
+        self.rollbacks += 1
+        self.settings.display.say(
+            f"Training diverged ({why}) after step {self.step}: rolled back, and the step is halved from here on."
+        )
         self.carry = Carry(good.model, slower)
 
-    def _check_margin(self, model: Any, good: Carry | None = None) -> None:
+    def _check_margin(self, model: Any, step: int, good: Carry | None = None) -> None:
+        """Refuse a model without a normaliser; the run stays where it was before the chunk, to be resumed."""
         if isinstance(model, Bounded) and not float(model.margin()) > 0:
             self.carry = self.carry if good is None else good
             raise NotNormalisableError(
-                f"At step {self.step} the model is not normalisable (margin {float(model.margin()):.3g}). "
+                f"At step {step} the model is not normalisable (margin {float(model.margin()):.3g}). "
                 f"{model.margin_message()}"
             )
 
@@ -369,6 +402,11 @@ def _spread(tree: Any, mesh: Mesh) -> Any:
     everywhere = replicated(mesh)
     on_mesh = lambda leaf: isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == mesh  # noqa: E731
     return jax.tree.map(lambda leaf: leaf if on_mesh(leaf) else jax.device_put(leaf, everywhere), tree)
+
+
+def _same_shapes(a: Any, b: Any) -> bool:
+    shapes = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree) for tree in (a, b)]
+    return shapes[0] == shapes[1]
 
 
 _largest = eqx.filter_jit(largest)

@@ -12,6 +12,7 @@ that is joined to the top layer. The energy and everything that follows from it:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -28,6 +29,7 @@ from latentia.estimator.boltzmann import BOLTZMANN_CHECKS, BoltzmannEstimator
 from latentia.estimator.finetuning import Finetunes
 from latentia.estimator.label_units import Labelled
 from latentia.estimator.rows import apply_rows
+from latentia.estimator.rows_to_learn import LearningRows, some_rows
 from latentia.learning import contrastive
 from latentia.learning.compiled import AbstractPrepare
 from latentia.learning.gradient import GradientLearner
@@ -187,16 +189,18 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
     def _objective_numbers(self) -> dict[str, int | None]:
         return {**super()._objective_numbers(), "rounds": self.rounds}
 
-    def _pretrain(self, model: Any, rows: np.ndarray, seed: int, plan: training.Plan, weights: Any) -> Any:
+    def _pretrain(self, model: Any, rows: LearningRows, seed: int, plan: training.Plan) -> Any:
         if not self.pretraining_epochs:
             return model
-        makers = [self._stage(model, index) for index in range(len(self.hidden))]
-        stages = training.run_stack(self, rows[:, : self.n_features_in_], makers, plan, seed, weights)
+        makers = [self._stage(model, index, rows.weights) for index in range(len(self.hidden))]
+        data, n = rows.training, self.n_features_in_
+        unlabelled = rows if data.shape[1] == n else dataclasses.replace(rows, training=data[:, :n])
+        stages = training.run_stack(self, unlabelled, makers, plan, seed)
         model = assemble(model, [stage.model for stage in stages])
-        x = space.encode(model.x_space, jax.device_put(training.some_rows(rows, seed)))
+        x = space.encode(model.x_space, jax.device_put(some_rows(data, seed, rows.weights)))
         return _recentred(model, x)
 
-    def _stage(self, model: LayeredModel, index: int) -> Maker:
+    def _stage(self, model: LayeredModel, index: int, weights: Any) -> Maker:
         """The RBM between layers ``index`` and ``index + 1``, with the copies that its place asks for."""
         depth = len(self.hidden)
         below = model.visible[0] if index == 0 else model.hidden[index - 1]
@@ -209,7 +213,7 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
             prepare = Copies(encode, copies[0])
             plan = self._stage_plan(rows.shape[0], self.pretraining_epochs)
             learner = GradientLearner(contrastive.pcd(1), self._optimizer(plan), centring=self.centring)
-            x = prepare(jax.device_put(training.some_rows(rows, 0)), key=key)
+            x = prepare(jax.device_put(some_rows(rows, 0, weights)), key=key)
             return Stage(
                 f"pretraining layer {index + 1} of {depth}",
                 _started(stage, x, key),

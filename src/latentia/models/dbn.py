@@ -30,10 +30,12 @@ from latentia import likelihood
 from latentia.core import space
 from latentia.core.errors import ParameterError
 from latentia.estimator import checks, saving, training
+from latentia.estimator.base import average
 from latentia.estimator.boltzmann import BOLTZMANN_CHECKS, BoltzmannEstimator
 from latentia.estimator.finetuning import Finetunes
 from latentia.estimator.label_units import Labelled
 from latentia.estimator.rows import apply_rows
+from latentia.estimator.rows_to_learn import LearningRows, some_rows
 from latentia.learning import objective
 from latentia.learning.contrastive import Contrastive
 from latentia.learning.fit import Result
@@ -190,15 +192,13 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         n_labels = len(blueprint["classes"]) if "classes" in blueprint else None
         return DBNModel.make(layers, key=random.key(seed), n_labels=n_labels, weight_scale=self.weight_scale)
 
-    def _pretrain(
-        self, model: DBNModel, rows: np.ndarray, seed: int, plan: training.Plan, weights: Any
-    ) -> DBNModel:
-        makers = [self._stage(model, index) for index in range(len(self.hidden))]
-        stages = training.run_stack(self, rows, makers, plan, seed, weights)
+    def _pretrain(self, model: DBNModel, rows: LearningRows, seed: int, plan: training.Plan) -> DBNModel:
+        makers = [self._stage(model, index, rows.weights) for index in range(len(self.hidden))]
+        stages = training.run_stack(self, rows, makers, plan, seed)
         self.pretraining_history_ = [stage.history for stage in stages]
         return DBNModel.from_stack([stage.model for stage in stages])
 
-    def _stage(self, model: DBNModel, index: int) -> Maker:
+    def _stage(self, model: DBNModel, index: int, weights: Any) -> Maker:
         """The RBM between layers ``index`` and ``index + 1``; the last one sees the labels too."""
         depth, hidden = len(self.hidden), model.layers[index + 1]
         below = model.top.visible if index == depth - 1 else model.layers[index]
@@ -211,7 +211,7 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
             learner = GradientLearner(self._contrastive(), self._optimizer(plan), self.averaging, self.centring)
             make_key, prepare_key = jax.random.split(key)
             rbm = RBMModel.make(below, hidden, key=make_key, weight_scale=self.weight_scale)
-            rbm = _started(rbm, prepare(jax.device_put(training.some_rows(rows, 0)), key=prepare_key), key)
+            rbm = _started(rbm, prepare(jax.device_put(some_rows(rows, 0, weights)), key=prepare_key), key)
 
             def encode(rbm: RBMModel, rows: np.ndarray) -> np.ndarray:
                 codes = _codes(rbm, space.encode(rbm.x_space, jax.device_put(rows)))
@@ -238,11 +238,9 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         goal = ContrastiveWakeSleep(self._contrastive(), float(self.discriminative))
         return GradientLearner(goal, optimizer, self.averaging, self.centring)
 
-    def _train(
-        self, model: DBNModel, rows: np.ndarray, seed: int, plan: training.Plan, weights: Any, state: Any
-    ) -> None:
+    def _train(self, model: DBNModel, rows: LearningRows, seed: int, plan: training.Plan, state: Any) -> None:
         if plan.n_steps:
-            super()._train(model, rows, seed, plan, weights, state)
+            super()._train(model, rows, seed, plan, state)
             return
         self._forget_classifier()
         vars(self).pop("_log_z", None)
@@ -250,13 +248,14 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         if plan.run_dir is not None:
             saving.save(self, Path(plan.run_dir) / "model.safetensors")
 
-    def validation_scorer(self, rows: np.ndarray) -> Callable[[Any], float]:
+    def validation_scorer(self, rows: np.ndarray, weights: Any = None) -> Callable[[Any], float]:
         """The negative squared error of reconstructions from the means of the layers."""
         rows = self._rows(rows[:, : self.n_features_in_], purpose="scoring")
 
         def score(model: DBNModel) -> float:
             x = space.encode_seen(model.x_space, rows)
-            return -float(np.mean((apply_rows(_reconstruct, model, x) - jax.tree.leaves(x)[0]) ** 2))
+            errors = (apply_rows(_reconstruct, model, x) - jax.tree.leaves(x)[0]) ** 2
+            return -average(errors.reshape(len(errors), -1).mean(axis=1), weights)
 
         return score
 

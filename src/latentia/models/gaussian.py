@@ -15,8 +15,11 @@ from sklearn.utils.metaestimators import available_if
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.errors import ParameterError
 from latentia.estimator import checks, training
+from latentia.estimator.base import average
 from latentia.estimator.energy import ENERGY_CHECKS, EnergyEstimator
+from latentia.estimator.rows_to_learn import LearningRows, spread
 from latentia.estimator.training import Plan
+from latentia.learning.batches import read_rows
 from latentia.learning.optimizer import Schedule
 from latentia.learning.solved import Solved
 from latentia.likelihood import free_energies, log_z
@@ -167,11 +170,12 @@ class GaussianModel(EnergyEstimator):
         callbacks = tuple(self.callbacks or ())
         return Plan(1, min(100, n_rows), 1, run_dir=self.run_dir, resume=self.resume, callbacks=callbacks)
 
-    def _pretrain(self, model: Any, rows: np.ndarray, seed: int, plan: Plan, weights: Any) -> Any:
+    def _pretrain(self, model: Any, rows: LearningRows, seed: int, plan: Plan) -> Any:
         if self.solver == "gradient":
             return model
         diagonal = model.couplings is None
-        mean, covariance = whitening.moments(lambda: training.blocks(rows), weights, diagonal=diagonal)
+        data = lambda: training.blocks(rows.training)  # noqa: E731
+        mean, covariance = whitening.moments(data, rows.weights, diagonal=diagonal)
         ridged = graphical.with_ridge(covariance, self.ridge)
         if model.couplings is None:
             solved = model.with_precision(mean, 1 / ridged)
@@ -209,17 +213,23 @@ class GaussianModel(EnergyEstimator):
         options = {"given": given, "mask": mask, "mean": mean, "random_state": random_state}
         return super().sample(n_samples, n_steps=n_steps, **options)
 
-    def validation_scorer(self, rows: np.ndarray) -> Callable[[Any], float]:
+    def validation_scorer(self, rows: np.ndarray, weights: Any = None) -> Callable[[Any], float]:
         """The mean log-likelihood of the rows."""
         x = jnp.asarray(self._rows(rows, purpose="scoring"))
-        return lambda model: -float(np.mean(free_energies(model, x))) - log_z(model, key=random.key(0)).estimate
 
-    def monitors(self, model: Any, rows: np.ndarray) -> dict[str, Callable[[Any], float]]:
+        def score(model: Any) -> float:
+            energy = average(np.asarray(free_energies(model, x)), weights)
+            return -energy - log_z(model, key=random.key(0)).estimate
+
+        return score
+
+    def monitors(self, model: Any, rows: Any, weights: Any = None) -> dict[str, Callable[[Any], float]]:
         """The log-likelihood of a few rows."""
         del model
         if self.solver != "gradient" or not self.monitor:
             return {}
-        return {"log_likelihood": self.validation_scorer(training.some_rows(rows, 0, 256))}
+        few = read_rows(rows, spread(rows.shape[0], min(256, rows.shape[0]), weights))
+        return {"log_likelihood": self.validation_scorer(few)}
 
     @property
     def mean_(self) -> np.ndarray:

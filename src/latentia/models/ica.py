@@ -51,6 +51,7 @@ from latentia.core.parameters import bias, buffer, weight
 from latentia.core.space import Space
 from latentia.estimator import checks, training
 from latentia.estimator.energy import ENERGY_CHECKS, EnergyEstimator
+from latentia.estimator.rows_to_learn import LearningRows, n_held_out
 from latentia.learning import objective
 from latentia.learning.fit import Event
 from latentia.learning.gradient import GradientLearner
@@ -384,14 +385,14 @@ class ICA(EnergyEstimator):
             )
         return {"n_features": n, "n_components": k}
 
-    def _pretrain(self, model: Any, rows: np.ndarray, seed: int, plan: training.Plan, weights: Any) -> Any:
-        """Whitened by the moments of all rows with their weights, in double precision."""
-        del plan
-        mean, covariance = moments(lambda: training.blocks(rows), weights)
+    def _pretrain(self, model: Any, rows: LearningRows, seed: int, plan: training.Plan) -> Any:
+        """Whitened by the moments of all training rows with their weights, in double precision."""
+        del seed, plan
+        mean, covariance = moments(lambda: training.blocks(rows.training), rows.weights)
         whiten, least = whitener(np, covariance, model.weights.shape[0])
         if least < FLAT:
             raise DataError(
-                f"The {rows.shape[1]} features of the data are linearly dependent (or constant, or there are too "
+                f"The {len(mean)} features of the data are linearly dependent (or constant, or there are too "
                 "few rows): in some direction nothing varies, and the likelihood has no maximum. Reduce the data "
                 "first, for instance with make_pipeline(PCA(n), ICA())."
             )
@@ -402,11 +403,10 @@ class ICA(EnergyEstimator):
         plan = super()._plan(n_rows)
         if self.solver != "quasi_newton":
             return plan
-        held_out = max(1, round(plan.validation_fraction * n_rows)) if plan.validation_fraction else 0
         return dataclasses.replace(
             plan,
             n_steps=math.ceil(self.max_iter / PER_STEP),
-            batch_size=max(1, n_rows - held_out),
+            batch_size=max(1, n_rows - n_held_out(n_rows, plan.validation_fraction)),
             chunk=1,
             callbacks=(_converged, *plan.callbacks),
         )
@@ -429,9 +429,9 @@ class ICA(EnergyEstimator):
         """One pass over more rows, going on from the model so far; not for "quasi_newton", which needs all rows."""
         return super().partial_fit(X, y, sample_weight)
 
-    def monitors(self, model: Any, rows: np.ndarray) -> dict[str, Callable[[Any], float]]:
+    def monitors(self, model: Any, rows: Any, weights: Any = None) -> dict[str, Callable[[Any], float]]:
         """See ``monitor``; the likelihood of all rows, which "quasi_newton" reports, needs no other."""
-        return {} if self.solver == "quasi_newton" else super().monitors(model, rows)
+        return {} if self.solver == "quasi_newton" else super().monitors(model, rows, weights)
 
     @property
     def components_(self) -> np.ndarray:

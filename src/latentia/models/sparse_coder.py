@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from sklearn.utils import check_random_state
-
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.errors import ParameterError
 from latentia.estimator import checks, training
+from latentia.estimator.rows_to_learn import LearningRows, weighted
 from latentia.estimator.sparse import SPARSE_CHECKS, Method, SparseEstimator, checked_dictionary
 from latentia.models.sparse_coding import SparseCodingModel
 from latentia.ops import random
@@ -107,15 +106,17 @@ class SparseCoder(SparseEstimator):
         Args:
             X: data, ``(n, n_features)``.
             y: ignored.
-            sample_weight: checked, and ignored.
+            sample_weight: one non-negative weight per row, for the mean that ``center`` takes off.
         """
         checks.check_parameters(self, self.parameter_checks)
         self._inference()
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        model, rows = self._begin(self._validate(X, reset=True), seed, y)
-        training.normalised_weights(sample_weight, rows.shape[0])
+        X, y, weights = weighted(self._validate(X, reset=True), y, sample_weight)
+        model, _, _ = self._begin(X, self._first_seed(), y, weights)
         names = list(getattr(self, "feature_names_in_", [])) or None
-        return self.adopt(self._begin_with(model, rows, self.dictionary), self.blueprint_, names)
+        return self.adopt(model, self.blueprint_, names)
+
+    def _started(self, model: Any, rows: LearningRows, seed: int) -> Any:
+        return self._begin_with(super()._started(model, rows, seed), rows, self.dictionary)
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> SparseCodingModel:
         """A model with the right shapes at a random start."""

@@ -14,7 +14,6 @@ The codes are found, not summed out, so there is no likelihood: models are compa
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
@@ -24,7 +23,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
-from sklearn.utils import check_random_state
 
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.errors import ParameterError
@@ -32,7 +30,7 @@ from latentia.core.model import Constrained, Decodes, Initialised, ProxSplit, Sc
 from latentia.core.parameters import buffer, weight
 from latentia.core.space import Space
 from latentia.estimator import checks, training
-from latentia.estimator.callbacks import told
+from latentia.estimator.rows_to_learn import LearningRows, n_held_out
 from latentia.estimator.sparse import SPARSE_CHECKS, Method, SparseEstimator
 from latentia.learning.dictionary import UPDATES, Constraint
 from latentia.learning.dictionary.atoms import project
@@ -308,16 +306,15 @@ class DictionaryLearning(SparseEstimator):
     def _blueprint(self, X: Any) -> dict[str, Any]:
         return {"n_features": int(X.shape[1]), "penalty": self._rule()}
 
-    def _begin(self, X: Any, seed: int, y: Any = None) -> tuple[Any, Any]:
+    def _started(self, model: Any, rows: LearningRows, seed: int) -> Any:
         self._check_size(self.n_components)
         self._inference()
-        model, rows = super()._begin(X, seed, y)
-        model = self._begin_with(model, rows, self.dictionary_init)
-        return model if self.dictionary_init is None else model.project(), rows
+        model = self._begin_with(super()._started(model, rows, seed), rows, self.dictionary_init)
+        return model if self.dictionary_init is None else model.project()
 
     def _plan(self, n_rows: int) -> training.Plan:
         held_out = self.validation_fraction if self.early_stopping else 0.0
-        n = max(1, n_rows - (max(1, round(held_out * n_rows)) if held_out else 0))
+        n = max(1, n_rows - n_held_out(n_rows, held_out))
         batch_size = n if self.update in ("mod", "ksvd") else min(self.batch_size, n)
         per_epoch = math.ceil(n / batch_size)
         return training.Plan(
@@ -361,19 +358,7 @@ class DictionaryLearning(SparseEstimator):
             raise ParameterError(
                 f"partial_fit needs update='online' or 'gradient': {self.update!r} sees all rows at once."
             )
-        seed = self.__dict__.get("_next_seed") or int(check_random_state(self.random_state).randint(2**31 - 1))
-        goes_on = "model_" in self.__dict__
-        if goes_on:
-            model, rows = self.model_, self._validate(X, reset=False)
-        else:
-            model, rows = self._begin(self._validate(X, reset=True), seed, y)
-        plan = self._plan(rows.shape[0]).one_pass(rows.shape[0])
-        weights = training.normalised_weights(sample_weight, rows.shape[0])
-        with told(self, plan.callbacks, goes_on=goes_on) as begin:
-            plan = dataclasses.replace(plan, begin=begin)
-            self._train(model, rows, seed, plan, weights, state=self.__dict__.get("_state"))
-        self._next_seed = seed + 1  # the next pass meets the rows in another order
-        return self
+        return self._pass_over(X, y, sample_weight)
 
 
 class _Settled:

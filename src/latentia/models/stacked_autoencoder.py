@@ -36,6 +36,7 @@ from latentia.estimator.reconstructing import (
     ReconstructionEstimator,
     outside_unit_interval,
 )
+from latentia.estimator.rows_to_learn import LearningRows, some_rows
 from latentia.learning import objective
 from latentia.learning.feed_forward import Activation
 from latentia.learning.fit import Result
@@ -248,18 +249,18 @@ class StackedAutoencoder(Finetunes, ReconstructionEstimator):
         return facts
 
     def _pretrain(
-        self, model: AutoencoderModel, rows: np.ndarray, seed: int, plan: training.Plan, weights: Any
+        self, model: AutoencoderModel, rows: LearningRows, seed: int, plan: training.Plan
     ) -> AutoencoderModel:
         if self.pretraining is None or not self.pretraining_epochs:
             return model
         stage = self._machine if self.pretraining == "rbm" else self._denoiser
-        makers = [stage(index) for index in range(len(self.hidden))]
-        results = training.run_stack(self, rows, makers, plan, seed, weights)
+        makers = [stage(index, rows.weights) for index in range(len(self.hidden))]
+        results = training.run_stack(self, rows, makers, plan, seed)
         self.pretraining_history_ = [result.history for result in results]
         layers = [_layer(result.model) for result in results]
         return unrolled(layers, self._named(), loss=model.loss, output=str(model.output))
 
-    def _denoiser(self, index: int) -> Maker:
+    def _denoiser(self, index: int, weights: Any) -> Maker:
         """The autoencoder between layers ``index`` and ``index + 1``."""
         facts, named = self.blueprint_, self._named()
         loss, output = facts["loss"], facts["output"]
@@ -271,7 +272,7 @@ class StackedAutoencoder(Finetunes, ReconstructionEstimator):
             sizes = (rows.shape[1], int(self.hidden[index]))
             options = {"code_activation": named[index], "tied": True, "loss": loss, "output": output}
             model = AutoencoderModel.dense(sizes, key=key, **options)
-            some = jax.device_put(training.some_rows(rows, 0))
+            some = jax.device_put(some_rows(rows, 0, weights))
             model = _started(model, some, key)
             surrogate = Reconstruction(self._noise(), float(self.emphasis), relative=loss != "cross_entropy")
             surrogate = surrogate.surveyed(model, lambda: some, key=key)
@@ -279,7 +280,7 @@ class StackedAutoencoder(Finetunes, ReconstructionEstimator):
 
         return make
 
-    def _machine(self, index: int) -> Maker:
+    def _machine(self, index: int, weights: Any) -> Maker:
         """The RBM between layers ``index`` and ``index + 1``; activities are thrown as coins at every step."""
         real = index == 0 and self.blueprint_["output"] == "linear"
         units = {"sigmoid": "bernoulli", "linear": "gaussian"}[self._named()[index]]
@@ -288,7 +289,7 @@ class StackedAutoencoder(Finetunes, ReconstructionEstimator):
             visible = make_units("gaussian" if real else "bernoulli", rows.shape[1])
             rbm = RBMModel.make(visible, make_units(units, int(self.hidden[index])), key=key)
             prepare = training.Encode(rbm.x_space, sample=not real)
-            rbm = _started(rbm, prepare(jax.device_put(training.some_rows(rows, 0)), key=key), key)
+            rbm = _started(rbm, prepare(jax.device_put(some_rows(rows, 0, weights)), key=key), key)
             return self._stage(index, rbm, objective("cd", k=1), prepare, rows.shape[0])
 
         return make
@@ -314,10 +315,10 @@ class StackedAutoencoder(Finetunes, ReconstructionEstimator):
         return Reconstruction(noise, emphasis, relative=self.blueprint_["loss"] != "cross_entropy")
 
     def _train(
-        self, model: AutoencoderModel, rows: np.ndarray, seed: int, plan: training.Plan, weights: Any, state: Any
+        self, model: AutoencoderModel, rows: LearningRows, seed: int, plan: training.Plan, state: Any
     ) -> None:
         if plan.n_steps:
-            super()._train(model, rows, seed, plan, weights, state)
+            super()._train(model, rows, seed, plan, state)
             return
         self._forget_classifier()
         self._keep(Result(model, None, [], 0.0, 0.0, 0, 0, False))  # layer by layer was all that was asked for

@@ -50,17 +50,27 @@ def moments(
     >>> float(mean[0]), float(covariance[0, 0])
     (2.0, 12.0)
     """
-
-    def total(term: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Any:
-        found, mass, start = 0.0, 0.0, 0
-        for block in blocks():
-            share = (
-                np.ones(len(block)) if weights is None else weights[start : start + len(block)].astype(np.float64)
-            )
-            found, mass, start = found + term(block, share), mass + share.sum(), start + len(block)
-        return found / mass
-
-    mean = total(lambda block, share: share @ block)
+    mean = mean_of(blocks, weights)
     if diagonal:
-        return mean, total(lambda block, share: share @ (block - mean) ** 2)
-    return mean, total(lambda block, share: ((block - mean) * share[:, None]).T @ (block - mean))
+        return mean, _averaged(blocks, weights, lambda block, share: share @ (block - mean) ** 2)
+    scatter = lambda block, share: ((block - mean) * share[:, None]).T @ (block - mean)  # noqa: E731
+    return mean, _averaged(blocks, weights, scatter)
+
+
+def mean_of(blocks: Callable[[], Iterable[np.ndarray]], weights: np.ndarray | None) -> np.ndarray:
+    """The mean of the rows of all blocks, weighted, in double precision."""
+    return _averaged(blocks, weights, lambda block, share: share @ block)
+
+
+def _averaged(
+    blocks: Callable[[], Iterable[np.ndarray]],
+    weights: np.ndarray | None,
+    term: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> Any:
+    """Σ term(block, weights of its rows) over the sum of all weights."""
+    found, mass, start = 0.0, 0.0, 0
+    for block in blocks():
+        n = len(block)
+        share = np.ones(n) if weights is None else weights[start : start + n].astype(np.float64)
+        found, mass, start = found + term(block, share), mass + share.sum(), start + n
+    return found / mass

@@ -1,0 +1,155 @@
+"""Which rows a fit learns from, and with what weight.
+
+Rows of weight zero are left out before anything looks at the data: neither a starting value, nor a scale, nor the
+order of the rows, nor the split can tell that they were there. Held-out rows are put aside next, so that only their
+score depends on them. The weights of the rows that remain average to one, among the training rows and among the
+held-out ones alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from sklearn.utils import _safe_indexing, check_consistent_length
+
+from latentia.core.errors import DataError
+from latentia.learning.batches import MappedRows, is_mapped, read_rows
+
+#: Most rows that starting values and surveys look at, and about the most numbers.
+MOST_ROWS = 20_000
+MOST_NUMBERS = 16 * 1024**2
+#: Weights that are this close to multiples of their smallest one stand for repeated rows.
+WHOLE = 1e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class LearningRows:
+    """Training rows and held-out rows, each with weights that average to one (None: all alike)."""
+
+    training: Any
+    weights: np.ndarray | None = None
+    held_out: Any = None
+    held_out_weights: np.ndarray | None = None
+
+
+def normalised_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
+    """Weights that average to one, checked."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, np.float32)
+    if weights.ndim == 0:
+        weights = np.full(n_rows, float(weights), np.float32)
+    if weights.shape != (n_rows,):
+        raise DataError(f"sample_weight must have one entry per row ({n_rows}), got shape {weights.shape}.")
+    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise DataError("sample_weight must be finite, non-negative and not all zero.")
+    return averaging_to_one(weights)
+
+
+def averaging_to_one(weights: np.ndarray | None) -> np.ndarray | None:
+    """Positive weights divided by their mean."""
+    if weights is None:
+        return None
+    exact = weights.astype(np.float64)
+    exact /= exact.max()  # sums of large weights leave the range of float32, small ones its precision
+    return (exact / exact.mean()).astype(np.float32)
+
+
+def weighted(X: Any, y: Any, sample_weight: Any, *, least: int = 1) -> tuple[Any, Any, np.ndarray | None]:
+    """(X, y, weights) of the rows that have a weight; the weights average to one, and are None if all are alike.
+
+    Args:
+        X: checked data.
+        y: labels or None, not checked yet.
+        sample_weight: what the user gave.
+        least: how many rows there must be.
+    """
+    weights = normalised_weights(sample_weight, X.shape[0])
+    if weights is None or weights.all():
+        return X, y, _unless_alike(weights)
+    kept = np.flatnonzero(weights)
+    if kept.size < least:
+        raise DataError(
+            f"Only {kept.size} of the {X.shape[0]} rows has a weight above zero: at least {least} are needed."
+        )
+    if y is not None:
+        check_consistent_length(X, y)
+        y = _safe_indexing(y, kept)
+    return chosen(X, kept), y, _unless_alike(averaging_to_one(weights[kept]))
+
+
+def _unless_alike(weights: np.ndarray | None) -> np.ndarray | None:
+    return None if weights is None or weights.min() == weights.max() else weights
+
+
+def chosen(X: Any, rows: np.ndarray) -> Any:
+    """Some rows of an array, in memory; those of a memory map stay in their file."""
+    return MappedRows(X, rows) if is_mapped(X) else X[rows]
+
+
+def n_held_out(n_rows: int, fraction: float) -> int:
+    """How many of so many rows are held out."""
+    return max(1, round(fraction * n_rows)) if fraction else 0
+
+
+def split(rows: Any, weights: np.ndarray | None, fraction: float, seed: int) -> LearningRows:
+    """LearningRows to train on, and a random ``fraction`` to hold out."""
+    n = rows.shape[0]
+    n_held = n_held_out(n, fraction)
+    if not n_held:
+        return LearningRows(rows, weights)
+    if n - n_held < 1:
+        raise DataError(f"validation_fraction={fraction} of {n} rows leaves none to train on.")
+    if is_mapped(rows):
+        raise DataError(
+            "Early stopping needs validation rows, which a memory map does not yield. Fit on an array, or turn it "
+            "off."
+        )
+    order = np.random.default_rng([seed, 1]).permutation(n)
+    held_out, kept = np.sort(order[:n_held]), np.sort(order[n_held:])
+    parts = (None, None) if weights is None else (weights[kept], weights[held_out])
+    return LearningRows(
+        rows[kept], averaging_to_one(parts[0]), read_rows(rows, held_out), averaging_to_one(parts[1])
+    )
+
+
+def some_rows(rows: Any, seed: int, weights: np.ndarray | None = None, most: int = MOST_ROWS) -> np.ndarray:
+    """All rows, or a random choice if there are many: enough for starting values.
+
+    With weights, rows come as often as their weights say: exactly, if the weights are whole multiples of the
+    smallest one and the result is no longer than ``most``, else as nearly as in so many rows. What is computed from
+    the result needs to know nothing of weights.
+    """
+    n = rows.shape[0]
+    if weights is not None:
+        most = min(most, max(n, MOST_NUMBERS // max(1, int(np.prod(rows.shape[1:])))))
+        return read_rows(rows, _in_proportion(weights, most))
+    if n <= most:
+        return read_rows(rows, np.arange(n))
+    return read_rows(rows, np.random.default_rng(seed).choice(n, most, replace=False))
+
+
+def _in_proportion(weights: np.ndarray, most: int) -> np.ndarray:
+    """Row numbers, each as often as its weight says."""
+    counts = weights / weights.min().astype(np.float64)
+    whole = np.round(counts)
+    if np.abs(counts - whole).max() < WHOLE and whole.sum() <= most:
+        return np.repeat(np.arange(weights.size), whole.astype(int))
+    return spread(weights.size, most, weights)
+
+
+def spread(n_rows: int, n: int, weights: np.ndarray | None = None) -> np.ndarray:
+    """``n`` row numbers from the first row to the last at equal steps; with weights, at equal steps of their sum.
+
+    >>> spread(9, 3).tolist()
+    [0, 4, 8]
+    >>> spread(3, 4, np.array([3.0, 0.5, 0.5])).tolist()
+    [0, 0, 0, 1]
+    """
+    if weights is None:
+        return np.linspace(0, n_rows - 1, n).astype(int)
+    ends = np.cumsum(weights, dtype=np.float64)
+    places = np.linspace(0, ends[-1] * (1 - 1 / max(n, n_rows)), n)
+    return np.minimum(np.searchsorted(ends, places, side="right"), n_rows - 1)
