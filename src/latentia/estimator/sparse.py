@@ -241,20 +241,35 @@ class SparseEstimator(PatchDictionary, Imitated):
 
     # -- beginning -----------------------------------------------------------------------------------------
 
-    def _begin_with(self, model: Any, rows: Any, dictionary: Any) -> Any:
-        """The model with a given dictionary (if any) and, where it subtracts one, the mean of all rows."""
-        if dictionary is not None:
-            model = model.with_dictionary(checked_dictionary(dictionary, model.dictionary.shape))
-        if self.center:
-            total = sum(block.sum(axis=0, dtype=np.float64) for block in training.blocks(rows))
-            mean = np.asarray(total / rows.shape[0], np.float32)
-            model = eqx.tree_at(lambda m: m.mean, model, jnp.asarray(mean))
-        return model
+    def _begin_with(self, model: Any, dictionary: Any) -> Any:
+        """The model with a given dictionary, if any."""
+        if dictionary is None:
+            return model
+        return model.with_dictionary(checked_dictionary(dictionary, model.dictionary.shape))
+
+    def _centred(self, model: Any, rows: Any, weights: np.ndarray | None) -> Any:
+        """The model that subtracts the mean of all rows with their weights, if it subtracts one."""
+        if not self.center:
+            return model
+        total, mass, start = 0.0, 0.0, 0
+        for block in training.blocks(rows):
+            share = np.ones(len(block)) if weights is None else weights[start : start + len(block)].astype(np.float64)
+            total, mass, start = total + (share[:, None] * block).sum(axis=0), mass + share.sum(), start + len(block)
+        return eqx.tree_at(lambda m: m.mean, model, jnp.asarray(total / mass, model.mean.dtype))
 
     def _rows(self, X: Any, *, purpose: str) -> Any:
         """Any finite numbers will do."""
         del purpose
         return X
+
+
+def rows_that_count(X: Any, sample_weight: Any) -> tuple[Any, np.ndarray | None]:
+    """The rows with a weight and those weights, averaging to one: a row of weight zero is left out."""
+    weights = training.normalised_weights(sample_weight, X.shape[0])
+    if weights is None or (weights > 0).all():
+        return X, weights
+    kept = np.flatnonzero(weights > 0)
+    return X[kept], training.normalised_weights(weights[kept], kept.size)
 
 
 def checked_dictionary(dictionary: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:

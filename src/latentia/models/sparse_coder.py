@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.errors import ParameterError
 from latentia.estimator import checks, training
-from latentia.estimator.sparse import SPARSE_CHECKS, Method, SparseEstimator, checked_dictionary
+from latentia.estimator.sparse import SPARSE_CHECKS, Method, SparseEstimator, checked_dictionary, rows_that_count
 from latentia.models.sparse_coding import SparseCodingModel
 from latentia.ops import random
 
@@ -107,15 +107,16 @@ class SparseCoder(SparseEstimator):
         Args:
             X: data, ``(n, n_features)``.
             y: ignored.
-            sample_weight: checked, and ignored.
+            sample_weight: one non-negative weight per row, for the mean that ``center`` subtracts; without a
+                dictionary, rows of weight zero are not taken for atoms.
         """
         checks.check_parameters(self, self.parameter_checks)
         self._inference()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        model, rows = self._begin(self._validate(X, reset=True), seed, y)
-        training.normalised_weights(sample_weight, rows.shape[0])
-        names = list(getattr(self, "feature_names_in_", [])) or None
-        return self.adopt(self._begin_with(model, rows, self.dictionary), self.blueprint_, names)
+        rows, weights = rows_that_count(self._validate(X, reset=True), sample_weight)
+        model, rows = self._begin(rows, seed, y)
+        model = self._centred(self._begin_with(model, self.dictionary), rows, weights)
+        return self.adopt(model, self.blueprint_, list(getattr(self, "feature_names_in_", [])) or None)
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> SparseCodingModel:
         """A model with the right shapes at a random start."""

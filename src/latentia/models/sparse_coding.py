@@ -33,7 +33,7 @@ from latentia.core.parameters import buffer, weight
 from latentia.core.space import Space
 from latentia.estimator import checks, training
 from latentia.estimator.callbacks import told
-from latentia.estimator.sparse import SPARSE_CHECKS, Method, SparseEstimator
+from latentia.estimator.sparse import SPARSE_CHECKS, Method, SparseEstimator, rows_that_count
 from latentia.learning.dictionary import UPDATES, Constraint
 from latentia.learning.dictionary.atoms import project
 from latentia.learning.fit import Event
@@ -311,9 +311,15 @@ class DictionaryLearning(SparseEstimator):
     def _begin(self, X: Any, seed: int, y: Any = None) -> tuple[Any, Any]:
         self._check_size(self.n_components)
         self._inference()
+        vars(self).pop("_next_seed", None)  # of what was learned before
         model, rows = super()._begin(X, seed, y)
-        model = self._begin_with(model, rows, self.dictionary_init)
+        model = self._begin_with(model, self.dictionary_init)
         return model if self.dictionary_init is None else model.project(), rows
+
+    def _pretrain(self, model: Any, rows: Any, seed: int, plan: training.Plan, weights: Any) -> Any:
+        """Centred, if asked."""
+        del seed, plan
+        return self._centred(model, rows, weights)
 
     def _plan(self, n_rows: int) -> training.Plan:
         held_out = self.validation_fraction if self.early_stopping else 0.0
@@ -334,6 +340,7 @@ class DictionaryLearning(SparseEstimator):
     def _learner(self, plan: training.Plan) -> AbstractLearner:
         inference = self._inference()
         warm = bool(self.warm_codes) and inference.method in ("cd", "ista", "fista") and plan.chunk == 1
+        warm = warm and not plan.constant_rate  # a pass of partial_fit meets other rows than the one before
         own: dict[str, dict[str, Any]] = {
             "online": {"forgetting": float(self.forgetting)},
             "gradient": {"warm": warm, "rate": float(self.learning_rate)},
@@ -363,12 +370,13 @@ class DictionaryLearning(SparseEstimator):
             )
         seed = self.__dict__.get("_next_seed") or int(check_random_state(self.random_state).randint(2**31 - 1))
         goes_on = "model_" in self.__dict__
+        rows, weights = rows_that_count(self._validate(X, reset=not goes_on), sample_weight)
         if goes_on:
-            model, rows = self.model_, self._validate(X, reset=False)
+            model = self.model_
         else:
-            model, rows = self._begin(self._validate(X, reset=True), seed, y)
+            model, rows = self._begin(rows, seed, y)
+            model = self._centred(model, rows, weights)
         plan = self._plan(rows.shape[0]).one_pass(rows.shape[0])
-        weights = training.normalised_weights(sample_weight, rows.shape[0])
         with told(self, plan.callbacks, goes_on=goes_on) as begin:
             plan = dataclasses.replace(plan, begin=begin)
             self._train(model, rows, seed, plan, weights, state=self.__dict__.get("_state"))
