@@ -253,8 +253,14 @@ class SparseEstimator(PatchDictionary, Imitated):
             return model
         total, mass, start = 0.0, 0.0, 0
         for block in training.blocks(rows):
-            share = np.ones(len(block)) if weights is None else weights[start : start + len(block)].astype(np.float64)
-            total, mass, start = total + (share[:, None] * block).sum(axis=0), mass + share.sum(), start + len(block)
+            share = (
+                np.ones(len(block)) if weights is None else weights[start : start + len(block)].astype(np.float64)
+            )
+            total, mass, start = (
+                total + (share[:, None] * block).sum(axis=0),
+                mass + share.sum(),
+                start + len(block),
+            )
         return eqx.tree_at(lambda m: m.mean, model, jnp.asarray(total / mass, model.mean.dtype))
 
     def _rows(self, X: Any, *, purpose: str) -> Any:

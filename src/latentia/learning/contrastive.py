@@ -114,12 +114,14 @@ class Contrastive(AbstractObjective):
         samples, latents = jax.vmap(state.sampler.visible)(chains), jax.vmap(state.sampler.latent)(chains)
         n, m = batch_size(x), batch_size(chains)
         signs = jnp.full(n, 1 / n) if weights is None else weights / n
+        # A chain that has just left a row counts as much as the row does; persistent ones all count alike.
+        shares = jnp.full(m, 1 / m) if weights is None or self.persistent else signs
         if isinstance(model, FreeEnergy):
             # One signed sum over data and samples, so that both share their products.
             both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), x, samples)
-            gap = jnp.append(signs, jnp.full(m, -1 / m)) @ jax.vmap(model.free_energy)(both)
+            gap = jnp.append(signs, -shares) @ jax.vmap(model.free_energy)(both)
         else:
-            gap = signs @ self._variational(model, x) - jnp.mean(jax.vmap(model.energy)(samples, latents))
+            gap = signs @ self._variational(model, x) - shares @ jax.vmap(model.energy)(samples, latents)
         metrics = {"energy_gap": gap, **state.metrics}
         if not self._settles(model):
             return gap, metrics
