@@ -161,7 +161,8 @@ def test_the_density_of_a_source_does_not_depend_on_the_scale_of_weights():
     weights = rng.integers(0, 4, 500).astype(np.float32)
     mean = lambda values: np.average(values.astype(float), axis=1, weights=weights)  # noqa: E731
     wanted = mean(1 - np.tanh(u) ** 2) * mean(u**2) < mean(u * np.tanh(u))
-    assert wanted.any() and not wanted.all()
+    assert wanted.any()
+    assert not wanted.all()
     start = sources.Extended(jnp.array([True, False, True]))
     for scale in (1.0, 0.01, 30.0):
         found = start.tuned(jnp.asarray(u), jnp.asarray(scale * weights)).sub
@@ -184,7 +185,8 @@ def test_em_stops_after_the_first_step_that_gains_too_little(estimator):
     estimator.fit(x, sample_weight=weights)
     told = np.array([row["log_likelihood"] for row in estimator.history_])
     small = np.flatnonzero(np.diff(told) < estimator.tol)
-    assert 3 < len(told) < 60 and len(told) == small[0] + 2
+    assert 3 < len(told) < 60
+    assert len(told) == small[0] + 2
     # The report is of the model before its step: by now it is better than the last one said.
     mean = np.average(estimator.score_samples(x), weights=weights)
     assert told[-1] - 1e-4 <= mean < told[-1] + estimator.tol + 1e-4
@@ -195,7 +197,8 @@ def test_quasi_newton_counts_the_iterations_that_it_made(mixed):
     few = ICA(max_iter=7, tol=0, random_state=0).fit(x, sample_weight=counts)
     assert few.n_iter_ == 7
     done = ICA(random_state=0).fit(x, sample_weight=counts)
-    assert done.history_[-1]["converged"] == 1.0 and done.history_[-1]["gradient_norm"] < 1e-5
+    assert done.history_[-1]["converged"] == 1.0
+    assert done.history_[-1]["gradient_norm"] < 1e-5
     mean = np.average(done.score_samples(x), weights=counts)
     assert done.history_[-1]["log_likelihood"] == pytest.approx(mean, abs=1e-3)
     np.testing.assert_allclose(done.model_.centre, np.average(x.astype(float), axis=0, weights=counts), atol=1e-5)

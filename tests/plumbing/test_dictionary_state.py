@@ -1,4 +1,4 @@
-"""What dictionary learning remembers: between batches, calls and runs, and nothing that it should have forgotten."""
+"""What dictionary learning remembers between batches, calls and runs, and what it forgets."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from latentia import DictionaryLearning
 from latentia.learning import fit as loop
 from latentia.learning.batches import RowOrder
 from latentia.learning.dictionary import UPDATES, base
+import itertools
 
 RNG = np.random.default_rng(3)
 X = (RNG.laplace(size=(60, 4)) @ RNG.normal(size=(4, 5)) + 1).astype(np.float32)
@@ -114,8 +115,9 @@ def test_warm_codes_are_those_of_the_same_rows(monkeypatch):
 
     monkeypatch.setattr(SparseInference, "encode", encode)
     DictionaryLearning(**{**SMALL, "update": "mod", "n_epochs": 4, "reseed": False}).fit(X)
-    assert starts[0][0] is None and len(starts) == 4
-    for (_, rows, _), (_, again, _) in zip(starts, starts[1:], strict=False):
+    assert starts[0][0] is None
+    assert len(starts) == 4
+    for (_, rows, _), (_, again, _) in itertools.pairwise(starts):
         np.testing.assert_array_equal(rows, again)
     # The array of kept codes is written anew at every step: it holds the last step's codes while they are in use.
     np.testing.assert_array_equal(starts[-1][0], starts[-1][2])

@@ -1,4 +1,4 @@
-"""Weights of rows in dictionary learning: two is the row twice, zero no row, and a batch of nothing teaches nothing."""
+"""Weights of rows in dictionary learning: two is the row twice, zero is no row."""
 
 from __future__ import annotations
 

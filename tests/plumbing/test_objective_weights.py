@@ -1,7 +1,7 @@
 """Weights in objectives: the loss of a weighted batch is the weighted mean of its rows' losses, slopes included.
 
-At fixed random numbers, for every objective: with weights that average to one the loss is Σ (w_i / n) l_i, where l_i
-is the loss with all weight on row i, and a row of weight zero might as well be another row.
+At fixed random numbers, for every objective: with weights that average to one the loss is Σ (w_i / n) l_i, where
+l_i is the loss with all weight on row i, and a row of weight zero might as well be another row.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def test_the_loss_is_the_weighted_mean_over_rows(name, family):
     found, bare, uneven = looked_at(name, family)
     each = found[2 : 2 + N]
     size = float(np.abs(each).max())
-    assert size > 1e-3 and np.ptp(each, axis=0).max() > 1e-3 * size  # rows differ
+    assert size > 1e-3
+    assert np.ptp(each, axis=0).max() > 1e-3 * size
     np.testing.assert_allclose(found[0], each.mean(axis=0), atol=2e-5 * size)
     np.testing.assert_allclose(found[1], uneven / N @ each, atol=2e-5 * size)
     assert bare == pytest.approx(found[0, -1], abs=2e-5 * size)

@@ -1,4 +1,4 @@
-"""Weights of rows through ``fit``, for every family: zero leaves a row out, two is the row twice, the scale is free."""
+"""Weights of rows through ``fit``, for every family: zero leaves a row out, two is the row twice."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class _Begun(Exception):
 
 
 def start_of(estimator, X, weights, monkeypatch):
-    """What the first run of the loop is given: the model at its start, and the learner after its look at the data."""
+    """What the first run of the loop is given: the model, and the learner after its look at the data."""
     seen = []
 
     def stop(model, X, learner, *rest, **options):

@@ -144,7 +144,7 @@ class DictionaryLearner(AbstractLearner):
 def measure(D: np.ndarray, codes: Any, sums: Statistics, penalty: Any, weights: Any) -> dict[str, np.float64]:
     """Means Σ w m / n over a batch: objective, squared error, atoms in use; and the worst certificate.
 
-    Weights average to one over all rows, so that the mean over an epoch's batches is the weighted mean over its rows.
+    Weights average to one over all rows: the mean over an epoch's batches is the weighted mean over its rows.
     """
     values = codes.values
     n = values.shape[0]

@@ -223,7 +223,7 @@ def _first_direction(rows: np.ndarray) -> np.ndarray | None:
 def _replaced(x: Any, z: Any, atoms: Any, errors: Any, shares: Any, *, signed: bool, positive: bool) -> int:
     """Give unused and doubled atoms, in place, the worst-represented signals; how many got one.
 
-    A signal of weight two counts as two that use its atoms, and one without weight neither uses nor becomes an atom.
+    A signal of weight two counts as two that use its atoms; one without weight neither uses nor becomes any.
     """
     uses = np.bincount(z.indices, np.repeat(shares, np.diff(z.indptr)), len(atoms))
     for k, (other, sign) in _doubles(atoms, uses, signed).items():
