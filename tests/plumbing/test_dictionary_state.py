@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -10,7 +12,6 @@ from latentia import DictionaryLearning
 from latentia.learning import fit as loop
 from latentia.learning.batches import RowOrder
 from latentia.learning.dictionary import UPDATES, base
-import itertools
 
 RNG = np.random.default_rng(3)
 X = (RNG.laplace(size=(60, 4)) @ RNG.normal(size=(4, 5)) + 1).astype(np.float32)
