@@ -250,7 +250,7 @@ class SparseEstimator(PatchDictionary, Imitated):
             model = model.with_dictionary(checked_dictionary(dictionary, model.dictionary.shape))
         if self.center:
             mean = mean_of(lambda: training.blocks(rows.training), rows.weights)
-            model = eqx.tree_at(lambda m: m.mean, model, jnp.asarray(mean, jnp.float32))
+            model = eqx.tree_at(lambda m: m.mean, model, jnp.asarray(mean, model.mean.dtype))
         return model
 
     def _rows(self, X: Any, *, purpose: str) -> Any:

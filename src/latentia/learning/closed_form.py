@@ -10,6 +10,7 @@ from jaxtyping import PRNGKeyArray
 
 from latentia.core.algorithms import AbstractLearner, Metrics
 from latentia.core.model import AbstractModel, ClosedForm, Normalised
+from latentia.learning.em import taught
 from latentia.ops.arrays import batch_size, weighted_mean
 
 
@@ -35,6 +36,7 @@ class ClosedFormML(AbstractLearner):
         """The best model, and its log-likelihood."""
         del state, key, since
         best = model.fit_closed_form(x, jnp.ones(batch_size(x)) if weights is None else weights)
+        best = taught(model, best, weights)
         return best, None, {"log_likelihood": -weighted_mean(jax.vmap(best.free_energy)(x), weights)}
 
     def slower(self, state: None) -> None:

@@ -40,7 +40,8 @@ class EM(AbstractLearner):
         log_likelihood = -weighted_mean(jax.vmap(model.free_energy)(x), weights)
         posterior = jax.vmap(model.posterior)(x)
         ones = jnp.ones(batch_size(x)) if weights is None else weights
-        return model.m_step(x, posterior, ones), None, {"log_likelihood": log_likelihood}
+        new = taught(model, model.m_step(x, posterior, ones), weights)
+        return new, None, {"log_likelihood": log_likelihood}
 
     def slower(self, state: None) -> None:
         """EM has no step size."""
@@ -49,3 +50,11 @@ class EM(AbstractLearner):
         """The model itself."""
         del state
         return model
+
+
+def taught(old: Any, new: Any, weights: Any) -> Any:
+    """What was learned from a batch; the old model where no row has any weight, which teaches nothing."""
+    if weights is None:
+        return new
+    some = jnp.any(weights > 0)
+    return jax.tree.map(lambda a, b: jnp.where(some, b, a), old, new)

@@ -111,8 +111,11 @@ class QuasiNewton(AbstractLearner):
     ) -> tuple[Any, QuasiNewtonState, Metrics]:
         """Some iterations; reports likelihood and gradient where they end."""
         del key, since
+        if weights is not None:  # the volume counts once, whatever the weights of held-out rows were
+            weights = weights / _some(jnp.mean(weights))
         arrays, static = eqx.partition(model, eqx.is_array)
         last = jnp.minimum(state.iterations + self.per_step, self.n_iterations)
+        last = last if weights is None else jnp.where(jnp.any(weights > 0), last, state.iterations)
 
         def body(carry: tuple) -> tuple:
             model, state = self._iterate(eqx.combine(carry[0], static), x, weights, carry[1])
@@ -202,6 +205,8 @@ class NaturalState(eqx.Module):
 class NaturalGradient(AbstractLearner):
     """Maximum likelihood by stochastic steps along the relative gradient of a mini-batch.
 
+    Where rows have weights, w̄ their mean in the batch, the slope of ⟨w (−log p)⟩ is ⟨w ψ(y) yᵀ⟩ − w̄ I.
+
     Args:
         optimizer: relative gradients → moves; plain "sgd" gives the published rule.
 
@@ -235,11 +240,15 @@ class NaturalGradient(AbstractLearner):
         del key
         model = model.tuned(x, weights)
         slopes = model.relative(x, weights)
-        gradient = _gradient(slopes)
+        mass = jnp.ones_like(slopes.value) if weights is None else jnp.mean(weights)
+        gradient = _gradient(slopes, mass)
         change, optimizer_state = self.optimizer.update(
             gradient, state.optimizer, jnp.zeros_like(gradient), step=state.step, slowdown=state.slowdown
         )
-        metrics = {"log_likelihood": model.log_volume() - slopes.value, "gradient_norm": _norm(slopes)}
+        metrics = {
+            "log_likelihood": mass * model.log_volume() - slopes.value,
+            "gradient_norm": jnp.max(jnp.abs(gradient)),
+        }
         return model.moved(change), NaturalState(optimizer_state, state.step + since, state.slowdown), metrics
 
     def slower(self, state: NaturalState) -> NaturalState:
@@ -272,9 +281,14 @@ def solved(h: Matrix, g: Matrix) -> Matrix:
     return jnp.where(diagonal, g / (1.0 + h), (h.T * g - g.T) / determinant)
 
 
-def _gradient(slopes: RelativeSlopes) -> Matrix:
-    """G, the volume's part included."""
-    return slopes.gradient - jnp.eye(slopes.gradient.shape[0], dtype=slopes.gradient.dtype)
+def _gradient(slopes: RelativeSlopes, mass: Scalar | float = 1.0) -> Matrix:
+    """G, the volume's part included, which counts as much as the rows do."""
+    return slopes.gradient - mass * jnp.eye(slopes.gradient.shape[0], dtype=slopes.gradient.dtype)
+
+
+def _some(mass: Scalar) -> Scalar:
+    """A mass to divide by."""
+    return jnp.where(mass > 0, mass, jnp.ones_like(mass))
 
 
 def _norm(slopes: RelativeSlopes) -> Scalar:

@@ -197,13 +197,14 @@ class MixtureModel(Normalised, LatentFreeEnergy, MStep, ExactSampler, Decodes, C
         empty = mass <= tiny
         safe = jnp.where(empty, 1.0, mass)
         means = jnp.where(empty[:, None], self.means, (shares.T @ x) / safe[:, None])
-        root = self._fitted_factors(x, shares, safe, means)
+        root = self._fitted_factors(x, shares, safe, means, jnp.maximum(jnp.sum(mass), tiny))
         if self.covariance_type != "tied":
             root = jnp.where(empty.reshape(-1, *[1] * (root.ndim - 1)), self.precision_cholesky, root)
         log_weights = jnp.log(mass + tiny) - jnp.log(jnp.sum(mass + tiny))
         return type(self)(log_weights, means, root, self.covariance_type, self.reg_covar)
 
-    def _fitted_factors(self, x: Array, shares: Array, mass: Array, means: Array) -> Array:
+    def _fitted_factors(self, x: Array, shares: Array, mass: Array, means: Array, total: Array) -> Array:
+        """Of the covariances: each component's ``mass`` (not 0, even where it is empty), and the ``total`` mass."""
         d = x.shape[1]
 
         def scatter(inputs: tuple[Array, Array]) -> Array:  # one component at a time: memory n·D, not n·K·D
@@ -214,10 +215,10 @@ class MixtureModel(Normalised, LatentFreeEnergy, MStep, ExactSampler, Decodes, C
             return (residual * share[:, None]).T @ residual
 
         if self.covariance_type == "tied":
-            total, _ = jax.lax.scan(
+            within, _ = jax.lax.scan(
                 lambda s, each: (s + scatter(each), None), jnp.zeros((d, d), x.dtype), (shares.T, means)
             )
-            return gaussian.ridge_precision_factor(total / jnp.sum(mass), self.reg_covar)
+            return gaussian.ridge_precision_factor(within / total, self.reg_covar)
         scatters = jax.lax.map(scatter, (shares.T, means))
         if self.covariance_type == "full":
             covariances = scatters / mass[:, None, None]

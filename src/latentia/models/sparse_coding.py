@@ -331,6 +331,7 @@ class DictionaryLearning(SparseEstimator):
     def _learner(self, plan: training.Plan) -> AbstractLearner:
         inference = self._inference()
         warm = bool(self.warm_codes) and inference.method in ("cd", "ista", "fista") and plan.chunk == 1
+        warm = warm and not plan.constant_rate  # a pass of partial_fit meets other rows than the one before
         own: dict[str, dict[str, Any]] = {
             "online": {"forgetting": float(self.forgetting)},
             "gradient": {"warm": warm, "rate": float(self.learning_rate)},

@@ -197,10 +197,13 @@ class Extended(AbstractSources):
 
     def tuned(self, u: Float[Array, "k n"], weights: Float[Array, " n"] | None) -> Self:
         """Super- or sub-Gaussian, whichever separates the rows stably."""
-        share = jnp.full(u.shape[1:], 1 / u.shape[1], u.dtype) if weights is None else weights / u.shape[1]
+        if weights is None:
+            weights = jnp.ones(u.shape[1:], u.dtype)
+        mass = jnp.sum(weights)
+        share = weights / jnp.where(mass > 0, mass, 1.0)
         tanh = jnp.tanh(u)
         stable = ((1 - tanh**2) @ share) * (u**2 @ share) - (u * tanh) @ share
-        return eqx.tree_at(lambda s: s.sub, self, stable < 0)
+        return eqx.tree_at(lambda s: s.sub, self, jnp.where(mass > 0, stable < 0, self.sub))
 
 
 def _log_cosh(u: Sources) -> Sources:

@@ -27,19 +27,21 @@ TRIAL = 20
 
 
 class Usage(eqx.Module):
-    """Σ z_j² of every atom since the atoms were last judged, over how many signals; and atoms replaced so far."""
+    """Σ w z_j² of every atom since the atoms were last judged, over Σ w signals; and atoms replaced so far."""
 
     recent: Float[Array, " k"]
-    seen: Int[Array, ""]
+    seen: Float[Array, ""]
     replaced: Int[Array, ""]
 
     @classmethod
     def none(cls, n_atoms: int) -> Usage:
         """Nothing is known."""
-        return cls(jnp.zeros(n_atoms), jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
+        return cls(jnp.zeros(n_atoms), jnp.zeros(()), jnp.zeros((), jnp.int32))
 
-    def judged(self, n: int, sums: Statistics) -> np.ndarray | None:
+    def judged(self, n: float, sums: Statistics) -> np.ndarray | None:
         """How much every atom is used, if there are enough signals to tell, a batch of n included; else None.
+
+        A signal of weight two is two signals.
 
         Works in place, as host-side learners may.
         """
@@ -47,7 +49,7 @@ class Usage(eqx.Module):
         seen: Any = self.seen
         recent += np.diagonal(sums.second)
         seen += n
-        if seen < TRIAL * len(recent):
+        if seen + 0.5 < TRIAL * len(recent):  # weights add up to whole numbers but for rounding
             return None
         used = recent.copy()
         recent[:], seen[...] = 0, 0
@@ -111,18 +113,22 @@ class DictionaryLearner(AbstractLearner):
 
     def _step(self, model: Any, x: Any, weights: Any, state: Any, since: int) -> tuple[Any, Any, Metrics]:
         D, X, penalty = model.dictionary, model.signal(x), model.penalty
+        taught = weights is None or bool(np.any(weights > 0))
         with warnings.catch_warnings():  # reported as a metric; a batch that is not quite solved does no harm
             warnings.simplefilter("ignore")
-            codes = self.find_codes(model, x, state)
+            codes = self.find_codes(model, x, state) if taught else self.inference.encode(model, x)
         sums = statistics(X, codes.values, weights)
         metrics: Any = measure(D, codes, sums, penalty, weights) if since else {}
-        state = self.update(D, X, codes.values, weights, sums, state)
-        used = state.usage.judged(X.shape[0], sums) if self.reseed else None
         total: Any = state.usage.replaced
-        if used is not None:
-            replaced = replace(D, idle(D, used), X, codes.values, nonnegative=self.nonnegative)
-            self.forget_atoms(state, replaced, D)
-            total += len(replaced)
+        if taught:  # a batch without any weight leaves everything as it was
+            state = self.update(D, X, codes.values, weights, sums, state)
+            mass = X.shape[0] if weights is None else float(np.sum(weights, dtype=np.float64))
+            used = state.usage.judged(mass, sums) if self.reseed else None
+            if used is not None:
+                rows = slice(None) if weights is None else np.flatnonzero(weights > 0)
+                replaced = replace(D, idle(D, used), X[rows], codes.values[rows], nonnegative=self.nonnegative)
+                self.forget_atoms(state, replaced, D)
+                total += len(replaced)
         metrics["reseeded"] = np.float64(total)
         return model, state, metrics
 
@@ -136,16 +142,24 @@ class DictionaryLearner(AbstractLearner):
 
 
 def measure(D: np.ndarray, codes: Any, sums: Statistics, penalty: Any, weights: Any) -> dict[str, np.float64]:
-    """Means over a batch: objective, squared error, atoms in use, and the worst certificate."""
+    """Means Σ w m / n over a batch: objective, squared error, atoms in use; and the worst certificate.
+
+    Weights average to one over all rows: the mean over an epoch's batches is the weighted mean over its rows.
+    """
     values = codes.values
     n = values.shape[0]
+    shares = np.full(n, 1 / n) if weights is None else np.asarray(weights, np.float64) / n
     error = sums.error(D) / n
-    paid = 0.0 if penalty is None else float(np.average(penalties(values, penalty), weights=weights))
-    solved = codes.gaps[np.isfinite(codes.gaps)]
-    found: dict[str, Any] = {"objective": error + paid, "squared_error": 2 * error, "nonzeros": values.nnz / n}
-    if solved.size:
-        found["gap"] = float(solved.max())
-    found["unsolved"] = float(np.mean(~codes.converged))
+    paid = 0.0 if penalty is None else float(shares @ penalties(values, penalty))
+    found: dict[str, Any] = {
+        "objective": error + paid,
+        "squared_error": 2 * error,
+        "nonzeros": float(shares @ np.diff(values.indptr)),
+    }
+    solved = np.isfinite(codes.gaps)
+    if solved.any():
+        found["gap"] = float(codes.gaps[solved & (shares > 0)].max(initial=0.0))
+    found["unsolved"] = float(shares @ ~codes.converged)
     return {name: np.float64(value) for name, value in found.items()}
 
 

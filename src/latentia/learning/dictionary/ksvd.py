@@ -108,12 +108,12 @@ def ksvd_step(
     else:
         signs = (nonnegative_codes, nonnegative_dictionary)
         kernels.sweep(left, z.data, begins, rows, places, atoms, shares, *signs)
-    worth = shares * np.einsum("ij,ij->i", left, left, dtype=np.float64)
+    errors = np.einsum("ij,ij->i", left, left, dtype=np.float64)
     replaced = 0
     if replace:
-        signed = not nonnegative_codes
-        replaced = _replaced(x, z, atoms, worth, np.diff(begins), signed=signed, positive=nonnegative_dictionary)
-    return Update(atoms, z, float(worth.sum()), replaced)
+        signs = {"signed": not nonnegative_codes, "positive": nonnegative_dictionary}
+        replaced = _replaced(x, z, atoms, errors, shares, **signs)
+    return Update(atoms, z, float((shares * errors).sum()), replaced)
 
 
 def ksvd(
@@ -220,9 +220,12 @@ def _first_direction(rows: np.ndarray) -> np.ndarray | None:
     return found / np.linalg.norm(found)
 
 
-def _replaced(x: Any, z: Any, atoms: Any, worth: Any, uses: Any, *, signed: bool, positive: bool) -> int:
-    """Give unused and doubled atoms, in place, the worst-represented signals; how many got one."""
-    uses = uses.copy()
+def _replaced(x: Any, z: Any, atoms: Any, errors: Any, shares: Any, *, signed: bool, positive: bool) -> int:
+    """Give unused and doubled atoms, in place, the worst-represented signals; how many got one.
+
+    A signal of weight two counts as two that use its atoms; one without weight neither uses nor becomes any.
+    """
+    uses = np.bincount(z.indices, np.repeat(shares, np.diff(z.indptr)), len(atoms))
     for k, (other, sign) in _doubles(atoms, uses, signed).items():
         _fold(z, k, other, sign)
         uses[k] = 0
@@ -230,9 +233,11 @@ def _replaced(x: Any, z: Any, atoms: Any, worth: Any, uses: Any, *, signed: bool
     kept = np.ones(len(atoms), bool)
     kept[free] = False
     done = 0
-    floor = 1e-10 * float(np.einsum("ij,ij->", x, x, dtype=np.float64)) / len(x)
-    for i in _worst(worth, 4 * len(free) + 16):
-        if done == len(free) or worth[i] <= floor:
+    squares = np.einsum("ij,ij->i", x, x, dtype=np.float64)
+    floor = 1e-10 * float((shares * squares).sum()) / max(float(shares.sum(dtype=np.float64)), np.finfo(float).tiny)
+    errors = np.where(shares > 0, errors, 0.0)
+    for i in _worst(errors, 4 * len(free) + 16):
+        if done == len(free) or errors[i] <= floor:
             break
         new = np.maximum(x[i], 0) if positive else x[i]
         size = np.linalg.norm(new)

@@ -51,8 +51,8 @@ class Whole(DictionaryLearner):
         return WholeState(jnp.zeros((n, k)) if self.warm and n * k <= KEPT_CODES else None, Usage.none(k))
 
     def find_codes(self, model: Any, x: np.ndarray, state: WholeState) -> Any:
-        """From those of the last step, if they are of the same rows."""
-        start: Any = state.codes
+        """From those of the last step, where they are of the same rows."""
+        start: Any = state.codes if self.warm else None
         if start is None or start.shape[0] != x.shape[0]:
             return self.inference.encode(model, x)
         codes = self.inference.encode(model, x, init=start if start.any() else None)
