@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -23,12 +21,15 @@ from latentia.inference.sparse.unrolled import LISTA, Activation, PSDEncoder, Un
 from latentia.learning import checkpoint
 from latentia.learning.batches import read_rows
 from latentia.learning.encoders import Journal, learn_lista, learn_psd
+from latentia.learning.fingerprints import fingerprint
 from latentia.learning.progress import display
 
 Kind = Literal["psd", "lista"]
 
 #: What a run folder calls the description of an encoder's training.
 FILE = "encoder.json"
+#: Parameters of an estimator that have no part in what an encoder learns.
+UNRELATED = ("run_dir", "resume", "verbose", "n_threads", "callbacks")
 
 
 class Imitation(eqx.Module):
@@ -266,13 +267,11 @@ def _open_folder(estimator: Any, folder: Path, signals: np.ndarray, recipe: Reci
     training.open_folder(estimator, plan, signals.shape[0])
     if not any(folder.rglob(checkpoint.FILE)):  # a run of which there is one keeps its own description
         write_json(folder / FILE, recipe.plain)
-    params = saving.plain_parameters(estimator)
-    for name in ("run_dir", "resume", "verbose", "n_threads"):
-        params.pop(name, None)
-    model = estimator.model_
-    facts = [recipe.plain, params, list(signals.shape), estimator.blueprint_]
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode())
-    few = read_rows(signals, np.linspace(0, signals.shape[0] - 1, 64).astype(int))
-    for array in (few, model.dictionary):
-        digest.update(np.asarray(array, order="C").tobytes())
-    return digest.hexdigest()
+    params = {k: v for k, v in estimator.get_params(deep=False).items() if k not in UNRELATED}
+    return fingerprint(
+        **recipe.plain,
+        **{f"{type(estimator).__name__}'s {name}": value for name, value in params.items()},
+        data=signals,
+        dictionary=np.asarray(estimator.model_.dictionary),
+        blueprint=estimator.blueprint_,
+    )

@@ -8,6 +8,7 @@ from typing import Any
 from latentia.core.errors import RunFolderError
 from latentia.core.files import read_arrays, write_arrays
 from latentia.core.leaves import from_arrays, to_arrays
+from latentia.learning.fingerprints import described
 
 FILE = "checkpoint.safetensors"
 
@@ -29,9 +30,10 @@ def exists(folder: Path) -> bool:
 def load(folder: Path, like: Any, fingerprint: str) -> tuple[Any, dict[str, Any]]:
     """(tree, progress); refuses a checkpoint of another run."""
     arrays, description = read_arrays(folder / FILE)
-    if description.get("fingerprint") != fingerprint:
+    found = description.get("fingerprint")
+    if found != fingerprint:
         raise RunFolderError(
-            f"The checkpoint in {folder} belongs to a run with other parameters or other data. "
-            "Resume with the same ones, or choose another folder."
+            f"The checkpoint in {folder} belongs to a run with other parameters or other data"
+            f"{described(found, fingerprint)}. Resume with the same ones, or choose another folder."
         )
     return from_arrays(like, arrays, source=f"The checkpoint in {folder}"), description["progress"]
