@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -16,13 +18,15 @@ from latentia.core.errors import DataError, DivergenceError, ParameterError
 from latentia.core.files import write_json
 from latentia.core.space import encode
 from latentia.estimator import checks, training, weighing
+from latentia.estimator.digests import digests
 from latentia.estimator.gradient import LONGEST_CHUNK
 from latentia.estimator.rows import apply_rows
 from latentia.learning import checkpoint
 from latentia.learning import fit as loop
+from latentia.learning.batches import read_rows
+from latentia.learning.checkpoint import BEFORE
 from latentia.learning.committee import Committee, Separately
 from latentia.learning.feed_forward import AbstractClassifier, Activation, FeedForward
-from latentia.learning.fingerprints import fingerprint
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Optimizer, Schedule
 from latentia.learning.progress import display
@@ -238,20 +242,32 @@ def _scorer(few: Any, network: AbstractClassifier, held_out: Lesson) -> Callable
     return score
 
 
-def _open_folder(estimator: Any, folder: Path, network: Any, lesson: Lesson, recipe: Recipe, seed: int) -> str:
+def _open_folder(estimator: Any, folder: Path, network: Any, lesson: Lesson, recipe: Recipe, seed: int) -> Any:
     """Make the run folder (or find it, to resume); what a run must share with the run it resumes."""
     training.open_folder(estimator, _plan(recipe, lesson.rows.shape[0]), lesson.rows.shape[0])
     if not checkpoint.exists(folder):
         write_json(folder / "finetuning.json", _plain(recipe))
-    facts = {name: value for name, value in vars(recipe).items() if name not in ("run_dir", "resume")}
-    return fingerprint(
-        **facts,
-        seed=seed,
-        data=lesson.rows[:, :-1],
-        labels=(lesson.classes, lesson.rows[:, -1]),
-        weights=weighing.mean_one(lesson.weights),
-        network=(network.blueprint, jax.tree.leaves(network)),
-    )
+    facts = {
+        "random_state (its seed)": seed,
+        "the data": lesson.rows[:, :-1],
+        "the labels": (lesson.classes, lesson.rows[:, -1]),
+        "sample_weight": weighing.mean_one(lesson.weights),
+        "the model that it starts from": (network.blueprint, jax.tree.leaves(network)),
+    }
+    own = {name: value for name, value in vars(recipe).items() if name not in ("run_dir", "resume")}
+    return {**digests(**own, **facts), BEFORE: _earlier(network, lesson, recipe, seed)}
+
+
+def _earlier(network: Any, lesson: Lesson, recipe: Recipe, seed: int) -> str:
+    """What earlier releases wrote into a checkpoint instead."""
+    plain, rows, weights = _plain(recipe), lesson.rows, weighing.mean_one(lesson.weights)
+    for name in ("n_networks", "activation", "normalise"):  # the blueprint says them
+        plain.pop(name)
+    found = hashlib.sha256(json.dumps([plain, seed, network.blueprint, list(rows.shape)]).encode())
+    few = read_rows(rows, np.linspace(0, rows.shape[0] - 1, 64).astype(int))
+    for array in (few, *jax.tree.leaves(network), *([] if weights is None else [weights])):
+        found.update(np.asarray(array, order="C").tobytes())
+    return found.hexdigest()
 
 
 def _plain(recipe: Recipe) -> dict[str, Any]:

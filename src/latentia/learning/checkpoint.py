@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from latentia.core.errors import RunFolderError
 from latentia.core.files import read_arrays, write_arrays
 from latentia.core.leaves import from_arrays, to_arrays
-from latentia.learning.fingerprints import described
 
 FILE = "checkpoint.safetensors"
+#: The name of what earlier releases wrote in place of names and texts.
+BEFORE = "before"
 
 
-def save(folder: Path, tree: Any, progress: dict[str, Any], fingerprint: str) -> None:
+def save(folder: Path, tree: Any, progress: dict[str, Any], fingerprint: Any) -> None:
     """Replace the folder's checkpoint."""
     write_arrays(
         folder / FILE,
@@ -27,13 +29,32 @@ def exists(folder: Path) -> bool:
     return (folder / FILE).is_file()
 
 
-def load(folder: Path, like: Any, fingerprint: str) -> tuple[Any, dict[str, Any]]:
-    """(tree, progress); refuses a checkpoint of another run."""
+def load(folder: Path, like: Any, fingerprint: Any) -> tuple[Any, dict[str, Any]]:
+    """(tree, progress); refuses a checkpoint of another run.
+
+    Args:
+        folder: where the checkpoint is.
+        like: a tree of the same structure.
+        fingerprint: a text, or texts by the name of what they stand for; what one side has no name for is not
+            compared. :data:`BEFORE` names the single text that earlier releases wrote.
+    """
     arrays, description = read_arrays(folder / FILE)
-    found = description.get("fingerprint")
-    if found != fingerprint:
-        raise RunFolderError(
-            f"The checkpoint in {folder} belongs to a run with other parameters or other data"
-            f"{described(found, fingerprint)}. Resume with the same ones, or choose another folder."
-        )
+    _check_same_run(folder, description.get("fingerprint"), fingerprint)
     return from_arrays(like, arrays, source=f"The checkpoint in {folder}"), description["progress"]
+
+
+def _check_same_run(folder: Path, found: Any, wanted: Any) -> None:
+    if isinstance(wanted, Mapping):
+        named = isinstance(found, Mapping)
+        found = found if named else {BEFORE: found}
+        names = (set(found) & set(wanted)) - ({BEFORE} if named else set())
+        differing = sorted(name for name in names if found[name] != wanted[name])
+    else:
+        differing = [] if found == wanted else [BEFORE]
+    if not differing:
+        return
+    said = "" if differing == [BEFORE] else f" What differs: {', '.join(differing)}."
+    raise RunFolderError(
+        f"The checkpoint in {folder} belongs to a run with other parameters or other data.{said} "
+        "Resume with the same ones, or choose another folder."
+    )

@@ -84,7 +84,7 @@ class Settings:
         tolerance: least gain of the score that counts.
         folder: where ``metrics.jsonl`` and checkpoints go; nowhere if None.
         resume: go on from the folder's checkpoint if there is one.
-        fingerprint: what a checkpoint must have been written with.
+        fingerprint: what a checkpoint must have been written with, see :func:`latentia.learning.checkpoint.load`.
         checkpoint_seconds: least time between two checkpoints.
         begin: called before the first step, once everything that can be refused has been looked at.
         callbacks: called with an :class:`Event` after every chunk.
@@ -104,7 +104,7 @@ class Settings:
     tolerance: float = 0.0
     folder: Path | None = None
     resume: bool = False
-    fingerprint: str = ""
+    fingerprint: Any = ""
     checkpoint_seconds: float = dataclasses.field(default_factory=lambda: CHECKPOINT_SECONDS)
     begin: Callable[[], None] = lambda: None
     callbacks: Sequence[Callable[[Event], Any]] = ()

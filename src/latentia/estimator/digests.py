@@ -1,7 +1,7 @@
-"""What a run must share with the run that it resumes: named facts, so that a refusal can say which of them differ.
+"""What a run must share with the run that it resumes, as digests by name, so that a refusal can say what differs.
 
-A fingerprint is text, a JSON object of names. Plain values stand in it as they are; arrays, and objects such as an
-optimiser or an objective, by their digest, for which everything that they consist of counts.
+A digest looks into lists, functions and objects, such as an optimiser or an objective: everything that they consist
+of counts, and nothing that differs between two processes does.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import json
 import numbers
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,66 +21,23 @@ from scipy.sparse import issparse
 
 #: Bytes of an array that are digested at a time.
 BLOCK_BYTES = 32 * 1024**2
-#: Most facts that a refusal names.
-MOST_NAMED = 6
 
 
-def fingerprint(**facts: Any) -> str:
-    """The fingerprint of a run.
+def digests(**facts: Any) -> dict[str, str]:
+    """A digest for every fact.
 
-    >>> fingerprint(n_epochs=3, optimizer="adam")
-    '{"n_epochs": 3.0, "optimizer": "adam"}'
+    >>> digests(n_epochs=3, dropout=0.5) == digests(n_epochs=np.int64(3), dropout=np.float64(0.5))
+    True
     """
-    return json.dumps({name: _fact(value) for name, value in facts.items()}, sort_keys=True)
+    return {name: digest(value) for name, value in facts.items()}
 
 
-def differences(found: Any, wanted: str) -> list[str]:
-    """In what two fingerprints differ, in words; nothing where one of them does not name its facts."""
-    there, here = _facts(found), _facts(wanted)
-    if there is None or here is None:
-        return []
-    names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
-    return [_difference(name, there, here) for name in names]
-
-
-def described(found: Any, wanted: str) -> str:
-    """The differences as the end of a sentence: ``": n_epochs (2 there, 3 here), the labels"``, or nothing."""
-    words = differences(found, wanted)
-    more = f" and {len(words) - MOST_NAMED} more" if len(words) > MOST_NAMED else ""
-    return f": {', '.join(words[:MOST_NAMED])}{more}" if words else ""
-
-
-def _difference(name: str, there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    if name not in there or name not in here:
-        return f"{name} ({'only there' if name in there else 'only here'})"
-    values = there[name], here[name]
-    if any(isinstance(value, dict) for value in values):
-        return f"the {name}"
-    old, new = (f"{value:g}" if isinstance(value, float) else repr(value) for value in values)
-    return f"{name} ({old} there, {new} here)"
-
-
-def _facts(text: Any) -> dict[str, Any] | None:
-    try:
-        facts = json.loads(text)
-    except (TypeError, ValueError):
-        return None
-    return facts if isinstance(facts, dict) else None
-
-
-def _fact(value: Any) -> Any:
-    """A plain value as it is, anything else by its digest."""
-    value = value.item() if isinstance(value, np.generic) else value
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, numbers.Real):
-        return float(value)
-    if isinstance(value, Path):
-        return str(value)
-    digest = hashlib.blake2b(digest_size=16)
+def digest(value: Any) -> str:
+    """The same for values that consist of the same things, in every process."""
+    found = hashlib.blake2b(digest_size=16)
     for part in _parts(value, ()):
-        digest.update(part)
-    return {"digest": digest.hexdigest()}
+        found.update(part + b";")
+    return found.hexdigest()
 
 
 def _parts(value: Any, inside: tuple[int, ...]) -> Iterable[bytes]:
@@ -89,12 +45,13 @@ def _parts(value: Any, inside: tuple[int, ...]) -> Iterable[bytes]:
     if id(value) in inside:
         return
     inside = (*inside, id(value))
+    value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     if issparse(value):
         value = (value.data, value.indices, value.indptr, value.shape) if value.format == "csr" else value.tocsr()
         yield from _parts(value, inside)
-    elif isinstance(value, np.ndarray | np.generic | jax.Array) and np.asarray(value).dtype != object:
+    elif isinstance(value, np.ndarray | jax.Array) and np.asarray(value).dtype != object:
         yield from _array(value)
     elif isinstance(value, Mapping):
         for name in sorted(value, key=repr):
@@ -116,6 +73,8 @@ def _parts(value: Any, inside: tuple[int, ...]) -> Iterable[bytes]:
         yield value.__name__.encode()
     elif isinstance(value, type):
         yield f"{value.__module__}.{value.__qualname__}".encode()
+    elif isinstance(value, numbers.Real) and not isinstance(value, bool):
+        yield repr(float(value) if abs(value) < 2**53 else value).encode()  # 1 is 1.0
     elif value is None or isinstance(value, bool | str | bytes | Path | numbers.Number):
         yield f"{type(value).__name__} {value!r}".encode()
     else:
