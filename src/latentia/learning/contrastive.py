@@ -31,7 +31,7 @@ from latentia.core.model import Clamps, FreeEnergy, Scalar, Settles
 from latentia.core.sharding import split
 from latentia.core.space import Domain
 from latentia.inference.mean_field import MeanFieldInference
-from latentia.ops.arrays import batch_size, weighted_mean
+from latentia.ops.arrays import batch_size
 
 
 class ContrastiveState(eqx.Module):
@@ -114,16 +114,14 @@ class Contrastive(AbstractObjective):
         samples, latents = jax.vmap(state.sampler.visible)(chains), jax.vmap(state.sampler.latent)(chains)
         n, m = batch_size(x), batch_size(chains)
         signs = jnp.full(n, 1 / n) if weights is None else weights / n
-        # A chain that started at an example stands for it, and counts as much.
-        own = None if self.persistent else weights
+        # A chain that has just left a row counts as much as the row does; persistent ones all count alike.
+        shares = jnp.full(m, 1 / m) if weights is None or self.persistent else signs
         if isinstance(model, FreeEnergy):
             # One signed sum over data and samples, so that both share their products.
             both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), x, samples)
-            against = jnp.full(m, -1 / m) if own is None else -own / m
-            gap = jnp.append(signs, against) @ jax.vmap(model.free_energy)(both)
+            gap = jnp.append(signs, -shares) @ jax.vmap(model.free_energy)(both)
         else:
-            negative = weighted_mean(jax.vmap(model.energy)(samples, latents), own)
-            gap = signs @ self._variational(model, x) - negative
+            gap = signs @ self._variational(model, x) - shares @ jax.vmap(model.energy)(samples, latents)
         metrics = {"energy_gap": gap, **state.metrics}
         if not self._settles(model):
             return gap, metrics

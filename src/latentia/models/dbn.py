@@ -317,7 +317,7 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         keys = jax.random.split(random.key(int(check_random_state(seed).randint(2**31 - 1))), n_samples)
         one_hot = None
         if label is not None:
-            one_hot = jax.nn.one_hot(jnp.asarray([self.label_code(label)]), len(self.blueprint_["classes"]))
+            one_hot = jax.nn.one_hot(jnp.asarray([self.label_code(label)]), len(self.classes_))
         x, means = _dreams(self.model_, one_hot, n_steps, keys)
         own = space.leaves(self.model_.x_space)[0]
         return np.asarray(own.flatten(means) if mean else own.decode(x))
