@@ -23,6 +23,7 @@ from latentia.core.files import read_arrays, write_arrays
 from latentia.core.leaves import to_arrays
 from latentia.estimator import finetuning_run
 from latentia.estimator.finetuning import Finetunes
+from latentia.estimator.finetuning_run import Lesson
 from latentia.estimator.saving import plain_parameters
 from latentia.learning.committee import Separately
 from latentia.learning.feed_forward import VARIANCE_FLOOR, FeedForward
@@ -242,17 +243,19 @@ def test_a_normalised_network_is_settled_on_rows_that_have_weight(rbm, X, y):
 
 def test_the_rows_that_settle_a_network_are_spread_evenly_and_limited(monkeypatch):
     monkeypatch.setattr(finetuning_run, "MOST_MOMENT_ROWS", 4)
-    rows = np.arange(10.0)[:, None]
-    np.testing.assert_array_equal(finetuning_run.few_rows(rows, None)[:, 0], [0, 3, 6, 9])
-    weights = np.r_[np.zeros(7), np.ones(3)]
-    np.testing.assert_array_equal(finetuning_run.few_rows(rows, weights)[:, 0], [7, 8, 9])
+    rows = np.column_stack([np.arange(10.0), np.zeros(10)])  # the label is no input
+    inputs, weights = Lesson(rows, None, np.arange(2)).few()
+    assert (inputs[:, 0].tolist(), inputs.shape[1], weights) == ([0, 3, 6, 9], 1, None)
+    inputs, weights = Lesson(rows, np.arange(1.0, 11.0), np.arange(2)).few()
+    np.testing.assert_array_equal(inputs[:, 0], [0, 3, 6, 9])
+    np.testing.assert_allclose(weights, np.array([1, 4, 7, 10]) / 5.5, rtol=1e-6)
 
 
 def test_moments_need_a_batch_and_rows(rbm, X, y, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(ParameterError, match="batch_size of at least 2"):
         rbm.finetune(X, y, run_dir=folder, **{**QUICK, "batch_size": 1, "normalise": True})
-    with pytest.raises(DataError, match="one to learn from that has weight"):
+    with pytest.raises(DataError, match="at least two classes"):  # one row has weight, and so one class
         rbm.finetune(X, y, sample_weight=np.arange(len(X)) == 3, normalise=True, run_dir=folder, **QUICK)
     three = {"early_stopping": True, "validation_fraction": 0.5, "normalise": True, **QUICK}
     with pytest.raises(DataError, match="one to learn from that has weight"):

@@ -23,11 +23,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from latentia.core.errors import DivergenceError
-from latentia.estimator import checks, finetuning_run, rows_to_learn, saving
-from latentia.estimator.finetuning_run import RECIPE_CHECKS, Recipe
+from latentia.estimator import checks, finetuning_run, saving
+from latentia.estimator.finetuning_run import RECIPE_CHECKS, Lesson, Recipe
 from latentia.estimator.gradient import OptimizerName
 from latentia.estimator.labels import class_codes, known_codes
 from latentia.estimator.rows import apply_rows
+from latentia.estimator.weighing import checked_weights, rows_with_weight
 from latentia.learning import fit as loop
 from latentia.learning.committee import Committee
 from latentia.learning.feed_forward import AbstractClassifier, Activation, FeedForward
@@ -148,8 +149,10 @@ class Finetunes(abc.ABC):
 
         Args:
             X: data, ``(n, n_features)``, as for ``fit``.
-            y: one label per row: integers, strings, or any other few values.
-            sample_weight: one non-negative weight per row.
+            y: one label per row: integers, strings, or any other few values. ``classes_`` are those that occur,
+                or those that the model's label units know, if all that occur are among them.
+            sample_weight: one non-negative weight per row; only ratios count. Rows of weight zero are left out, and
+                their labels are not looked at.
             n_networks: how many networks learn side by side, each for itself; several predict by their mean
                 probability (:class:`~latentia.learning.committee.Committee`).
             activation: what the hidden units of the network do: "sigmoid", "relu", "tanh"; by default what those
@@ -174,7 +177,8 @@ class Finetunes(abc.ABC):
                 taken there. 0 takes no step. About a tenth of the inputs' norm helps, at twice the time.
             virtual_adversarial: length of a step on the inputs to where the prediction changes most; that it should
                 not change joins the loss. 0 takes no step. Two to three times the time.
-            early_stopping: stop when log p(y | x) of held-out rows no longer rises, and keep the best network.
+            early_stopping: stop when the (weighted) mean log p(y | x) of held-out rows no longer rises, and keep
+                the best network.
             validation_fraction: rows held out for that, with all classes in proportion.
             patience: epochs without a better score before stopping.
             run_dir: folder for the metrics, checkpoints and the estimator with its classifier; None writes nothing.
@@ -196,21 +200,29 @@ class Finetunes(abc.ABC):
         recipe = dataclasses.replace(recipe, activation=activation or self.network_activation)
         state = self.random_state if random_state is None else random_state
         seed = int(check_random_state(state).randint(2**31 - 1))
-        inputs = np.asarray(self._network_inputs(X), np.float32)
-        classes, codes = class_codes(y, inputs.shape[0])
-        weights = rows_to_learn.normalised_weights(sample_weight, inputs.shape[0])
-        layers = self._feed_forward()
-        rows = np.column_stack([inputs, codes.astype(np.float32)])
+        lesson = self._lesson(np.asarray(self._network_inputs(X), np.float32), y, sample_weight)
         try:
-            result = finetuning_run.run(self, layers, classes.size, rows, weights, recipe, seed)
+            result = finetuning_run.run(self, self._feed_forward(), lesson, recipe, seed)
         except DivergenceError as error:
             if error.result is not None:
-                self._keep_classifier(error.result, classes)
+                self._keep_classifier(error.result, lesson.classes)
             raise
-        self._keep_classifier(result, classes)
+        self._keep_classifier(result, lesson.classes)
         if recipe.run_dir is not None:
             saving.save(self, Path(recipe.run_dir) / "model.safetensors")
         return self
+
+    def _lesson(self, inputs: np.ndarray, y: Any, sample_weight: Any) -> Lesson:
+        """The rows to learn from: those without weight are left out before anything looks at them."""
+        n_rows = inputs.shape[0]
+        weights = checked_weights(sample_weight, n_rows)
+        kept = rows_with_weight(weights, n_rows)
+        classes, codes = class_codes(y, n_rows, kept)
+        known = np.asarray(vars(self).get("blueprint_", {}).get("classes", []))
+        if known.size and set(classes.tolist()) <= set(known.tolist()):
+            classes, codes = known, known_codes(classes[codes], known, kept.size)
+        rows = np.column_stack([inputs[kept], codes.astype(np.float32)])
+        return Lesson(rows, None if weights is None else weights[kept], classes)
 
     def _keep_classifier(self, result: loop.Result, classes: np.ndarray) -> None:
         self.classifier_, self.classes_, self.finetune_history_ = result.model, classes, result.history
@@ -218,6 +230,11 @@ class Finetunes(abc.ABC):
     def _forget_classifier(self) -> None:
         for name in ("classifier_", "classes_", "finetune_history_"):
             vars(self).pop(name, None)
+
+    def adopt(self, *arguments: Any, **options: Any) -> Self:
+        """Become a fitted estimator around a given model; a classifier that started from another goes."""
+        self._forget_classifier()
+        return cast(Any, super()).adopt(*arguments, **options)
 
     def _train(self, *arguments: Any, **options: Any) -> None:
         """Learning the generative model anew: a classifier that started from the old one is no longer its own."""

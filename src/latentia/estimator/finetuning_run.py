@@ -17,12 +17,14 @@ from sklearn.model_selection import train_test_split
 from latentia.core.errors import DataError, DivergenceError, ParameterError
 from latentia.core.files import write_json
 from latentia.core.space import encode
-from latentia.estimator import checks, rows_to_learn, training
+from latentia.estimator import checks, training, weighing
+from latentia.estimator.digests import digests
 from latentia.estimator.gradient import LONGEST_CHUNK
 from latentia.estimator.rows import apply_rows
 from latentia.learning import checkpoint
 from latentia.learning import fit as loop
 from latentia.learning.batches import read_rows
+from latentia.learning.checkpoint import BEFORE
 from latentia.learning.committee import Committee, Separately
 from latentia.learning.feed_forward import AbstractClassifier, Activation, FeedForward
 from latentia.learning.gradient import GradientLearner
@@ -89,7 +91,34 @@ RECIPE_CHECKS: dict[str, checks.Check] = {
 }
 
 
-def _begin(layers: list[Any], n_classes: int, recipe: Recipe, rows: np.ndarray, seed: int) -> AbstractClassifier:
+@dataclasses.dataclass(frozen=True)
+class Lesson:
+    """What is learned from: rows ``[inputs | label's number]``, all of which count.
+
+    Args:
+        rows: the rows.
+        weights: a positive weight for each, as it was given; None if all count alike.
+        classes: the labels, by their numbers.
+    """
+
+    rows: np.ndarray
+    weights: np.ndarray | None
+    classes: np.ndarray
+
+    def part(self, numbers: np.ndarray) -> Lesson:
+        """Some of the rows, each with its weight."""
+        return dataclasses.replace(
+            self, rows=self.rows[numbers], weights=None if self.weights is None else self.weights[numbers]
+        )
+
+    def few(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Inputs and weights of some of the rows, spread evenly over them: what settles a network."""
+        n_rows = self.rows.shape[0]
+        some = self.part(np.linspace(0, n_rows - 1, min(n_rows, MOST_MOMENT_ROWS)).astype(int))
+        return some.rows[:, :-1], weighing.mean_one(some.weights)
+
+
+def _begin(layers: list[Any], n_classes: int, recipe: Recipe, few: Any, seed: int) -> AbstractClassifier:
     """The networks before they learn: hidden layers as given, output layers that know nothing yet."""
 
     def one(key: Any) -> FeedForward:
@@ -102,7 +131,7 @@ def _begin(layers: list[Any], n_classes: int, recipe: Recipe, rows: np.ndarray, 
             input_dropout=recipe.input_dropout,
             max_norm=recipe.max_norm,
         )
-        return network.normalised(rows) if recipe.normalise else network
+        return network.normalised(*few) if recipe.normalise else network
 
     key = _keys(seed)[0]
     if recipe.n_networks == 1:
@@ -110,43 +139,33 @@ def _begin(layers: list[Any], n_classes: int, recipe: Recipe, rows: np.ndarray, 
     return Committee.of([one(each) for each in jax.random.split(key, recipe.n_networks)])
 
 
-def few_rows(inputs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Some of the rows that have weight, spread evenly over them."""
-    rows = np.arange(inputs.shape[0]) if weights is None else np.flatnonzero(weights)
-    n_rows = min(rows.size, MOST_MOMENT_ROWS)
-    return inputs[rows[np.linspace(0, rows.size - 1, n_rows).astype(int)]]
-
-
-def run(
-    estimator: Any, layers: list[Any], n_classes: int, rows: np.ndarray, weights: Any, recipe: Recipe, seed: int
-) -> loop.Result:
-    """One run of the training loop on rows ``[inputs | label's number]``, from given hidden layers."""
-    everything, held_out = (rows, weights), None
+def run(estimator: Any, layers: list[Any], lesson: Lesson, recipe: Recipe, seed: int) -> loop.Result:
+    """One run of the training loop, from given hidden layers."""
+    train, held_out = lesson, None
     if recipe.early_stopping:
-        kept, held = _split(rows[:, -1], recipe.validation_fraction, seed)
-        held_out = rows[held], _part(weights, held)
-        rows, weights = rows[kept], _part(weights, kept)
-    plan, few = _plan(recipe, rows.shape[0]), few_rows(rows[:, :-1], weights)
+        kept, held = _split(lesson.rows[:, -1], recipe.validation_fraction, seed)
+        train, held_out = lesson.part(kept), lesson.part(held)
+    plan, few = _plan(recipe, train.rows.shape[0]), train.few()
     if recipe.normalise:
-        _check_moments(plan.batch_size, few.shape[0])
-    network = _begin(layers, n_classes, recipe, few, seed)
+        _check_moments(plan.batch_size, few[0].shape[0])
+    network = _begin(layers, lesson.classes.size, recipe, few, seed)
     folder = None if recipe.run_dir is None else Path(recipe.run_dir)
-    fingerprint = "" if folder is None else _open_folder(estimator, folder, network, *everything, recipe, seed)
     settings = loop.Settings(
         n_steps=plan.n_steps,
         batch_size=plan.batch_size,
         seed=seed,
         chunk=plan.chunk,
-        score=None if held_out is None else _scorer(few, network, *held_out),
+        score=None if held_out is None else _scorer(few, network, held_out),
         patience=recipe.patience if recipe.early_stopping else 0,
         folder=folder,
         resume=recipe.resume,
-        fingerprint=fingerprint,
+        fingerprint="" if folder is None else _open_folder(estimator, folder, network, lesson, recipe, seed),
         display=display(estimator.verbose, f"{type(estimator).__name__} fine-tuning"),
     )
     learner, prepare = _learner(recipe, plan.n_steps), LabelledRows(network.x_space)
+    weights, key = weighing.mean_one(train.weights), _keys(seed)[1]
     try:
-        result = loop.fit(network, rows, learner, prepare, settings, key=_keys(seed)[1], weights=weights)
+        result = loop.fit(network, train.rows, learner, prepare, settings, key=key, weights=weights)
     except DivergenceError as error:
         if error.result is not None:
             error.result = _settled(error.result, few)
@@ -154,8 +173,8 @@ def run(
     return _settled(result, few)
 
 
-def _settled(result: loop.Result, few: np.ndarray) -> loop.Result:
-    return dataclasses.replace(result, model=result.model.settled(few))
+def _settled(result: loop.Result, few: Any) -> loop.Result:
+    return dataclasses.replace(result, model=result.model.settled(*few))
 
 
 def _check_moments(batch_size: int, n_rows: int) -> None:
@@ -212,41 +231,50 @@ def _split(codes: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, n
     return np.sort(kept), np.sort(held)
 
 
-def _part(weights: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
-    return None if weights is None else rows_to_learn.normalised_weights(weights[rows], rows.size)
-
-
-def _scorer(few: np.ndarray, network: AbstractClassifier, rows: np.ndarray, weights: Any) -> Callable[[Any], float]:
-    """How early stopping scores a network, settled by few rows: mean log p(y | x) of those held out."""
-    inputs, labels = encode(network.x_space, rows)
+def _scorer(few: Any, network: AbstractClassifier, held_out: Lesson) -> Callable[[Any], float]:
+    """How early stopping scores a network, settled by few rows: the weighted mean log p(y | x) of others."""
+    inputs, labels = encode(network.x_space, held_out.rows)
 
     def score(network: AbstractClassifier) -> float:
-        return -float(np.average(apply_rows(_energy, network.settled(few), inputs, labels), weights=weights))
+        energies = apply_rows(_energy, network.settled(*few), inputs, labels)
+        return -float(np.average(energies, weights=weighing.mean_one(held_out.weights)))
 
     return score
 
 
-def _open_folder(
-    estimator: Any, folder: Path, network: Any, rows: Any, weights: Any, recipe: Recipe, seed: int
-) -> str:
+def _open_folder(estimator: Any, folder: Path, network: Any, lesson: Lesson, recipe: Recipe, seed: int) -> Any:
     """Make the run folder (or find it, to resume); what a run must share with the run it resumes."""
-    training.open_folder(estimator, _plan(recipe, rows.shape[0]), rows.shape[0])
-    plain = {name: value for name, value in _plain(recipe).items() if name not in ("run_dir", "resume")}
+    training.open_folder(estimator, _plan(recipe, lesson.rows.shape[0]), lesson.rows.shape[0])
     if not checkpoint.exists(folder):
-        write_json(folder / "finetuning.json", plain)
-    for name in ("n_networks", "activation", "normalise"):  # the blueprint says them; older runs do not know them
+        write_json(folder / "finetuning.json", _plain(recipe))
+    facts = {
+        "random_state (its seed)": seed,
+        "the data": lesson.rows[:, :-1],
+        "the labels": (lesson.classes, lesson.rows[:, -1]),
+        "sample_weight": weighing.mean_one(lesson.weights),
+        "the model that it starts from": (network.blueprint, jax.tree.leaves(network)),
+    }
+    own = {name: value for name, value in vars(recipe).items() if name not in ("run_dir", "resume")}
+    return {**digests(**own, **facts), BEFORE: _earlier(network, lesson, recipe, seed)}
+
+
+def _earlier(network: Any, lesson: Lesson, recipe: Recipe, seed: int) -> str:
+    """What earlier releases wrote into a checkpoint instead."""
+    plain, rows, weights = _plain(recipe), lesson.rows, weighing.mean_one(lesson.weights)
+    for name in ("n_networks", "activation", "normalise"):  # the blueprint says them
         plain.pop(name)
-    digest = hashlib.sha256(json.dumps([plain, seed, network.blueprint, list(rows.shape)]).encode())
+    found = hashlib.sha256(json.dumps([plain, seed, network.blueprint, list(rows.shape)]).encode())
     few = read_rows(rows, np.linspace(0, rows.shape[0] - 1, 64).astype(int))
     for array in (few, *jax.tree.leaves(network), *([] if weights is None else [weights])):
-        digest.update(np.asarray(array, order="C").tobytes())
-    return digest.hexdigest()
+        found.update(np.asarray(array, order="C").tobytes())
+    return found.hexdigest()
 
 
 def _plain(recipe: Recipe) -> dict[str, Any]:
-    """The numbers and names; an optimiser that is an object is left out."""
+    """The numbers and names for people to read; an optimiser that is an object is left out."""
     values = {k: v.item() if isinstance(v, np.generic) else v for k, v in vars(recipe).items()}
-    return {name: value for name, value in values.items() if isinstance(value, str | int | float)}
+    plain = {name: value for name, value in values.items() if isinstance(value, str | int | float)}
+    return {name: value for name, value in plain.items() if name not in ("run_dir", "resume")}
 
 
 def _energy(network: AbstractClassifier, inputs: Any, label: Any) -> Any:

@@ -19,9 +19,11 @@ from latentia.core.model import ProxSplit
 from latentia.estimator import checks, saving, training
 from latentia.estimator.base import LatentEstimator
 from latentia.estimator.callbacks import told
+from latentia.estimator.digests import digests
 from latentia.inference.sparse.unrolled import LISTA, Activation, PSDEncoder, UnrolledLayer, encode_with
 from latentia.learning import checkpoint
 from latentia.learning.batches import read_rows
+from latentia.learning.checkpoint import BEFORE
 from latentia.learning.encoders import Journal, learn_lista, learn_psd
 from latentia.learning.progress import display
 
@@ -29,6 +31,8 @@ Kind = Literal["psd", "lista"]
 
 #: What a run folder calls the description of an encoder's training.
 FILE = "encoder.json"
+#: Parameters of an estimator that have no part in what an encoder learns.
+UNRELATED = ("run_dir", "resume", "verbose", "n_threads", "callbacks")
 
 
 class Imitation(eqx.Module):
@@ -254,25 +258,31 @@ class Imitated(LatentEstimator):
         self._forget_encoders()  # those of another dictionary
         super()._keep(result)
 
-    def adopt(self, model: Any, blueprint: dict[str, Any], feature_names: list[str] | None = None) -> Self:
-        """Become a fitted estimator around a given model."""
-        self._forget_encoders()
-        return super().adopt(model, blueprint, feature_names)
 
-
-def _open_folder(estimator: Any, folder: Path, signals: np.ndarray, recipe: Recipe) -> str:
+def _open_folder(estimator: Any, folder: Path, signals: np.ndarray, recipe: Recipe) -> dict[str, str]:
     """Make the run folder (or find it, to resume); what a run must share with the run it resumes."""
     plan = training.Plan(0, recipe.batch_size, 0, run_dir=folder, resume=recipe.resume)
     training.open_folder(estimator, plan, signals.shape[0])
     if not any(folder.rglob(checkpoint.FILE)):  # a run of which there is one keeps its own description
         write_json(folder / FILE, recipe.plain)
+    params = {k: v for k, v in estimator.get_params(deep=False).items() if k not in UNRELATED}
+    facts = {
+        **{f"{type(estimator).__name__}'s {name}": value for name, value in params.items()},
+        "the signals": signals,
+        "the dictionary": np.asarray(estimator.model_.dictionary),
+        "the blueprint": estimator.blueprint_,
+    }
+    return {**digests(**recipe.plain, **facts), BEFORE: _earlier(estimator, signals, recipe)}
+
+
+def _earlier(estimator: Any, signals: np.ndarray, recipe: Recipe) -> str:
+    """What earlier releases wrote into a checkpoint instead."""
     params = saving.plain_parameters(estimator)
-    for name in ("run_dir", "resume", "verbose", "n_threads"):
+    for name in UNRELATED:
         params.pop(name, None)
-    model = estimator.model_
     facts = [recipe.plain, params, list(signals.shape), estimator.blueprint_]
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode())
+    found = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode())
     few = read_rows(signals, np.linspace(0, signals.shape[0] - 1, 64).astype(int))
-    for array in (few, model.dictionary):
-        digest.update(np.asarray(array, order="C").tobytes())
-    return digest.hexdigest()
+    for array in (few, estimator.model_.dictionary):
+        found.update(np.asarray(array, order="C").tobytes())
+    return found.hexdigest()

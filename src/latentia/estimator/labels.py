@@ -11,14 +11,20 @@ from sklearn.utils.multiclass import check_classification_targets
 from latentia.core.errors import DataError
 
 
-def class_codes(y: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """(classes, number of each row's class) of labels to learn from, checked."""
-    y = _one_per_row(y, n_rows)
+def class_codes(y: Any, n_rows: int, kept: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(classes, number of each row's class) of labels to learn from, checked.
+
+    Args:
+        y: one label for each of ``n_rows`` rows.
+        n_rows: how many rows there are.
+        kept: the numbers of the rows that are learned from; the labels of others are not looked at.
+    """
+    kept = np.arange(n_rows) if kept is None else kept
+    y = _one_per_row(y, n_rows)[kept]
     missing = [v is None or v != v for v in y.tolist()]
     if any(missing):
-        raise DataError(
-            f"y has no label in {sum(missing)} rows, first in row {missing.index(True)}: leave those out."
-        )
+        first = kept[missing.index(True)]
+        raise DataError(f"y has no label in {sum(missing)} rows, first in row {first}: leave those out.")
     if y.dtype.kind == "f" and np.isinf(y).any():
         raise DataError("y has infinite values, which are no class labels.")
     try:

@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.utils import _safe_indexing, check_consistent_length
 
 from latentia.core.errors import DataError
+from latentia.estimator.weighing import checked_weights, mean_one
 from latentia.learning.batches import MappedRows, is_mapped, read_rows
 
 #: Most rows that starting values and surveys look at, and about the most numbers.
@@ -36,25 +37,7 @@ class LearningRows:
 
 def normalised_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     """Weights that average to one, checked."""
-    if sample_weight is None:
-        return None
-    weights = np.asarray(sample_weight, np.float32)
-    if weights.ndim == 0:
-        weights = np.full(n_rows, float(weights), np.float32)
-    if weights.shape != (n_rows,):
-        raise DataError(f"sample_weight must have one entry per row ({n_rows}), got shape {weights.shape}.")
-    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
-        raise DataError("sample_weight must be finite, non-negative and not all zero.")
-    return averaging_to_one(weights)
-
-
-def averaging_to_one(weights: np.ndarray | None) -> np.ndarray | None:
-    """Positive weights divided by their mean."""
-    if weights is None:
-        return None
-    exact = weights.astype(np.float64)
-    exact /= exact.max()  # sums of large weights leave the range of float32, small ones its precision
-    return (exact / exact.mean()).astype(np.float32)
+    return mean_one(checked_weights(sample_weight, n_rows))
 
 
 def weighted(X: Any, y: Any, sample_weight: Any, *, least: int = 1) -> tuple[Any, Any, np.ndarray | None]:
@@ -77,7 +60,7 @@ def weighted(X: Any, y: Any, sample_weight: Any, *, least: int = 1) -> tuple[Any
     if y is not None:
         check_consistent_length(X, y)
         y = _safe_indexing(y, kept)
-    return chosen(X, kept), y, _unless_alike(averaging_to_one(weights[kept]))
+    return chosen(X, kept), y, _unless_alike(mean_one(weights[kept]))
 
 
 def _unless_alike(weights: np.ndarray | None) -> np.ndarray | None:
@@ -110,9 +93,7 @@ def split(rows: Any, weights: np.ndarray | None, fraction: float, seed: int) -> 
     order = np.random.default_rng([seed, 1]).permutation(n)
     held_out, kept = np.sort(order[:n_held]), np.sort(order[n_held:])
     parts = (None, None) if weights is None else (weights[kept], weights[held_out])
-    return LearningRows(
-        rows[kept], averaging_to_one(parts[0]), read_rows(rows, held_out), averaging_to_one(parts[1])
-    )
+    return LearningRows(rows[kept], mean_one(parts[0]), read_rows(rows, held_out), mean_one(parts[1]))
 
 
 def some_rows(rows: Any, seed: int, weights: np.ndarray | None = None, most: int = MOST_ROWS) -> np.ndarray:

@@ -91,9 +91,9 @@ class Committee(AbstractClassifier, Constrained):
         keys = jax.random.split(key, self.n_members)
         return jax.vmap(lambda member, key: member.masks(key=key))(self.members, keys)
 
-    def settled(self, inputs: Any) -> Self:
+    def settled(self, inputs: Any, weights: Any = None) -> Self:
         """Every member settled."""
-        return type(self)(jax.vmap(lambda member: member.settled(inputs))(self.members))
+        return type(self)(jax.vmap(lambda member: member.settled(inputs, weights))(self.members))
 
     def project(self) -> Self:
         """Every member within its bounds."""

@@ -141,8 +141,10 @@ class ELBO(AbstractBound):
         options = (name, n_draws, self.temperature)
         given, rates, shares = look(model, x, options, random.key(state.seed))
         mean_rates = weighted_mean(jnp.sum(shares.probability[..., None] * rates, axis=1), weights)
-        # The derivative of max(λ, rate) is that of the rate, or nothing.
-        pays = (mean_rates > self.free_bits).astype(rates.dtype) if self.free_bits else jnp.ones_like(mean_rates)
+        # The derivative of max(λ, rate) is that of the rate, or nothing. The weights of a batch average to one over
+        # many batches only, and λ is a bound on what is not linear in them.
+        free = self.free_bits if weights is None else self.free_bits * jnp.mean(weights)
+        pays = (mean_rates > free).astype(rates.dtype) if self.free_bits else jnp.ones_like(mean_rates)
         cost = -given + self.weight(state, given.dtype) * (rates @ jax.lax.stop_gradient(pays))
         if name == "exact":
             each = jnp.sum(shares.probability * cost, axis=1)

@@ -68,7 +68,7 @@ class Journal:
 
     folder: Path | None = None
     resume: bool = False
-    fingerprint: str = ""
+    fingerprint: Any = ""
     callbacks: Sequence[Callable[[loop.Event], Any]] = ()
     display: Callable[[str], Display] = lambda _: Silent()
     history: list[dict[str, float]] = dataclasses.field(default_factory=list)

@@ -40,6 +40,7 @@ from latentia.core.errors import ParameterError, UnknownNameError
 from latentia.core.model import AbstractModel, Constrained, Scalar
 from latentia.core.parameters import bias, buffer, weight
 from latentia.core.space import Space
+from latentia.ops.arrays import TINY
 
 Activation = Literal["sigmoid", "relu", "tanh"]
 _ACTIVATIONS = {"sigmoid": jax.nn.sigmoid, "relu": jax.nn.relu, "tanh": jnp.tanh}
@@ -49,9 +50,6 @@ OUTPUT_SCALE = 0.01
 
 #: Added to the variance of a field: what hardly varies is not blown up.
 VARIANCE_FLOOR = 1e-3
-
-#: The least total weight of a batch: one of rows without weight has moments of zero, not of nothing.
-TINY = 1e-30
 
 #: Name of the axis of examples, over which training takes the moments of fields.
 EXAMPLES = "examples"
@@ -90,9 +88,14 @@ class AbstractClassifier(AbstractModel):
     def masks(self, *, key: PRNGKeyArray) -> Any:
         """A draw of what training drops for one example."""
 
-    def settled(self, inputs: Any) -> Self:
-        """The classifier ready to predict, with what it has to know of the rows that it learned from."""
-        del inputs
+    def settled(self, inputs: Any, weights: Any = None) -> Self:
+        """The classifier ready to predict, with what it has to know of the rows that it learned from.
+
+        Args:
+            inputs: rows that it learned from.
+            weights: one weight per row; None where all count alike.
+        """
+        del inputs, weights
         return self
 
 
@@ -243,23 +246,23 @@ class FeedForward(AbstractClassifier, Constrained):
                 values = _ACTIVATIONS[self.activation](values)
         return values, moments
 
-    def normalised(self, inputs: Any) -> Self:
-        """The same function with normalised fields, of which these rows give the moments."""
-        moments = tuple(self._moments_over(inputs))
+    def normalised(self, inputs: Any, weights: Any = None) -> Self:
+        """The same function with normalised fields, of which these rows (and their weights) give the moments."""
+        moments = tuple(self._moments_over(inputs, weights))
         biases = (*(b + mean for b, (mean, _) in zip(self.biases, moments, strict=False)), self.biases[-1])
         normalisation = Normalisation(tuple(spread for _, spread in moments), moments)
         return dataclasses.replace(self, biases=biases, normalisation=normalisation)
 
-    def settled(self, inputs: Any) -> Self:
-        """With the moments of the fields over these rows, for prediction."""
+    def settled(self, inputs: Any, weights: Any = None) -> Self:
+        """With the moments of the fields over these rows and their weights, for prediction."""
         if self.normalisation is None:
             return self
-        return eqx.tree_at(lambda m: m.normalisation.moments, self, tuple(self._moments_over(inputs)))
+        return eqx.tree_at(lambda m: m.normalisation.moments, self, tuple(self._moments_over(inputs, weights)))
 
     @eqx.filter_jit
-    def _moments_over(self, inputs: Any) -> Moments:
-        one = lambda row: self._run(row, None, None, among_examples=True)[1]  # noqa: E731
-        return jax.vmap(one, out_axes=None, axis_name=EXAMPLES)(inputs)
+    def _moments_over(self, inputs: Any, weights: Any) -> Moments:
+        one = lambda row, weight: self._run(row, None, weight, among_examples=True)[1]  # noqa: E731
+        return jax.vmap(one, out_axes=None, axis_name=EXAMPLES)(inputs, weights)
 
     def masks(self, *, key: PRNGKeyArray) -> Masks:
         """Independent coins for all inputs and hidden values."""

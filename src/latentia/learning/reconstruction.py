@@ -26,7 +26,7 @@ from latentia.core.algorithms import AbstractObjective, Metrics, Need
 from latentia.core.errors import ParameterError, UnknownNameError
 from latentia.core.model import Reconstructs, Scalar
 from latentia.learning.supervised import CrossEntropyState as StepKey
-from latentia.ops.arrays import batch_size, weighted_mean
+from latentia.ops.arrays import TINY, batch_size, weighted_mean
 from latentia.ops.corruption import Corruption
 
 Sparsity = Literal["l1", "kl"]
@@ -130,7 +130,12 @@ class Reconstruction(AbstractObjective):
     def _price(self, codes: Float[Array, "n k"], weights: Any) -> Scalar:
         if self.sparsity == "l1":
             return weighted_mean(jnp.sum(jnp.abs(codes), axis=1), weights)
-        return jnp.sum(rate_divergence(self.rate, weighted_mean(codes, weights)))
+        if weights is None:
+            return jnp.sum(rate_divergence(self.rate, jnp.mean(codes, axis=0)))
+        # The weights of a batch average to one over many batches only, and a divergence is not linear in its rates.
+        share = jnp.mean(weights)
+        found = weighted_mean(codes, weights) / jnp.maximum(share, TINY)
+        return share * jnp.sum(rate_divergence(self.rate, found))
 
     def _jacobians(self, model: Any, x: Float[Array, "n d"], key: PRNGKeyArray) -> Float[Array, " n"]:
         """‖∂encode/∂x‖² of every example, or an estimate."""

@@ -24,7 +24,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from latentia.core.algorithms import AbstractObjective, Metrics, Need, require
@@ -113,7 +112,8 @@ class ContrastiveWakeSleep(AbstractObjective):
         """wake + top + sleep; each of them as a metric."""
         climbed, reached, dreamt = jax.lax.stop_gradient((state.climbed, state.reached, state.dreamt))
         wake = weighted_mean(jax.vmap(model.generative_energy)(climbed), weights)
-        sleep = jnp.mean(jax.vmap(model.recognition_energy)(dreamt))
+        # Dreams that began at an example of the batch stand for it; those of chains that persist for nobody.
+        sleep = weighted_mean(jax.vmap(model.recognition_energy)(dreamt), None if self.top.persistent else weights)
         top, metrics = self.top.loss(model.summit, reached, weights, state.top)
         metrics = {**metrics, "wake": wake, "sleep": sleep}
         if not self.discriminative:

@@ -9,6 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+#: The least total weight of a batch: one of rows without weight has means of zero, not of nothing.
+TINY = 1e-30
+
 
 def batch_size(batch: Any) -> int:
     """The length of the leading axis of a pytree of arrays."""
