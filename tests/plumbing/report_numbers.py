@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 import re
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -164,7 +165,7 @@ def section(page: str, name: str) -> str:
 def words(html: str) -> str:
     """What a reader sees of it, without pictures and data."""
     html = re.sub(r"<script.*?</script>|<svg.*?</svg>", " ", html, flags=re.DOTALL)
-    return " ".join(re.sub(r"<[^>]+>", " ", html).replace("&nbsp;", " ").split())
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
 
 
 def embedded(html: str) -> dict:
