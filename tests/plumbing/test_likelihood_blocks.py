@@ -1,4 +1,4 @@
-"""Likelihoods by blocks: any size of block, chunk or part gives the same answer for every row, in the rows' order."""
+"""Likelihoods by blocks: blocks, chunks and parts of any size give every row the same answer, in its own place."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_an_estimators_rows_come_in_blocks(rbm, monkeypatch):
 def test_annealed_rows_keep_their_own_numbers(dbm, monkeypatch):
     betas = annealing.path(4)
     call = lambda: evidence._by_rows(evidence._bracketed, dbm, ROWS, betas, 3, key=KEY)  # noqa: E731
-    bound, forward, reverse = of_any_size(monkeypatch, evidence, "_ROWS", call, sizes=(3, 100))
+    _, forward, reverse = of_any_size(monkeypatch, evidence, "_ROWS", call, sizes=(3, 100))
     assert forward.shape == reverse.shape == (7, evidence.N_RUNS)
     same = np.repeat(ROWS[:1], 7, axis=0)  # rows that are alike still have random numbers of their own
     _, forward, reverse = evidence._by_rows(evidence._bracketed, dbm, same, betas, 3, key=KEY)

@@ -191,7 +191,7 @@ def test_the_explorers_pictures_are_the_filters_and_their_cosines(told, known, k
         near = np.argsort(-np.abs(cosines[place]), kind="stable")[: min(6, len(filters) - 1)]
         assert [j for j, _ in latent["near"]] == near.tolist()
         np.testing.assert_allclose([c for _, c in latent["near"]], cosines[place][near], atol=1.5e-3)
-    args, options, _ = next(each for each in told.figures(kind, "image_grid") if each[1].get("signed"))
+    args, _, _ = next(each for each in told.figures(kind, "image_grid") if each[1].get("signed"))
     np.testing.assert_allclose(args[0], filters, rtol=1e-3, atol=1e-4)
     assert tuple(args[1]) == known.shape
 

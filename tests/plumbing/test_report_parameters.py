@@ -1,4 +1,4 @@
-"""Which parameters a report lists as changed: none of a run with defaults, and each that is not, with both values."""
+"""Which parameters a report lists as changed: none of a run with defaults, and others with both values."""
 
 from __future__ import annotations
 

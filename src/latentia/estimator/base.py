@@ -324,7 +324,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return found
 
     def _remembered(self, name: str) -> Any:
-        """An evaluation (``_log_z``, ``_log_likelihood``) of the model as it is now; None if it has changed since."""
+        """An evaluation (``_log_z``, ``_log_likelihood``) of the model as it is; None if that has changed."""
         if self.__dict__.get("_evaluated") is not self.model_:
             for known in ("_log_z", "_log_likelihood"):
                 vars(self).pop(known, None)

@@ -196,8 +196,8 @@ def duration(value: float | None) -> str:
     """75.2 → "1 min 15 s"."""
     if value is None:
         return "–"
-    if value < 60:
-        return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
+    if value < 59.5:
+        return f"{value:.1f} s" if value < 9.95 else f"{value:.0f} s"
     minutes, rest = divmod(round(value), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
