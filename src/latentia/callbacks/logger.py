@@ -66,7 +66,8 @@ class Logger(Callback):
         self.pictures, self.every, self.image_shape = chosen, every, image_shape
         self._estimator: Any = None
         self._broken = self._resumed = False
-        self._offset = self._step = self._rows = 0
+        self._step = self._rows = 0
+        self._before = self._so_far = (0, 0.0, 0.0)  # (step, epoch, seconds)
         self._reached: dict[str, int] = {}
         self._place: str | None = None
 
@@ -104,7 +105,7 @@ class Logger(Callback):
         folder = _folder(estimator)
         self._resumed = bool(folder and getattr(estimator, "resume", False) and checkpoint.exists(folder))
         place = self._place if goes_on else _remembered(folder, self.kind) if self._resumed else None
-        self._offset = self._step if goes_on and place else 0
+        self._before = self._so_far if goes_on and place else (0, 0.0, 0.0)
         self._broken, self._reached, self._rows = False, {}, 0
         self._place = self._open(estimator, place)
         self._estimator = estimator
@@ -125,14 +126,15 @@ class Logger(Callback):
 
     def _row(self, event: Event) -> None:
         prefix = event.stage.replace(" ", "_") + "/" if event.stage else ""
-        step = event.step + self._offset
+        taken = event.history[-1].get("seconds", math.nan) if event.history else math.nan
+        step, epoch, seconds = (a + b for a, b in zip(self._before, (event.step, event.epoch, taken), strict=True))
         if self._resumed and prefix not in self._reached:
             self._reached[prefix] = self._last_step(prefix + "epoch")
-        self._step = step if not event.stage else self._step
+        if not event.stage:
+            self._step, self._so_far = step, (step, epoch, seconds)
         if step <= self._reached.get(prefix, -1):
             return
-        seconds = event.history[-1].get("seconds", math.nan) if event.history else math.nan
-        row = {**event.metrics, "epoch": event.epoch, "seconds": seconds}
+        row = {**event.metrics, "epoch": epoch, "seconds": seconds}
         self._write_metrics({prefix + name: float(value) for name, value in row.items()}, step)
         self._rows += 1
         if self.every and not event.stage and self._rows % self.every == 0:

@@ -346,7 +346,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def log_z(self, **options: Any) -> LogZ:
         """log Z with both sides; see :func:`latentia.likelihood.log_z` for the options. Remembered."""
         check_is_fitted(self, "model_")
-        if options or "_log_z" not in self.__dict__:
+        if options or self._remembered("_log_z") is None:
             options = {"key": random.key(0), "start": self._chains(), **options}
             self._log_z = likelihood.log_z(self.model_, **options)
         return self._log_z
@@ -377,8 +377,17 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     def _remember(self, found: LogLikelihood) -> LogLikelihood:
         """Keep the last evaluation, for who looks at the estimator in a notebook."""
+        self._remembered("_log_likelihood")  # another model's are forgotten first
         self._log_likelihood = found
         return found
+
+    def _remembered(self, name: str) -> Any:
+        """An evaluation (``_log_z``, ``_log_likelihood``) of the model as it is; None if that has changed."""
+        if self.__dict__.get("_evaluated") is not self.model_:
+            for known in ("_log_z", "_log_likelihood"):
+                vars(self).pop(known, None)
+            self._evaluated = self.model_
+        return self.__dict__.get(name)
 
     def _chains(self) -> Any:
         """Where the training's persistent chains are, if there are any: a good start for equilibrium."""

@@ -91,7 +91,7 @@ def _metrics(estimator: Any) -> str:
 
 
 def _likelihood(estimator: Any) -> str:
-    result = vars(estimator).get("_log_likelihood")
+    result = estimator._remembered("_log_likelihood")
     return result._repr_html_() if isinstance(result, LogLikelihood) else ""
 
 

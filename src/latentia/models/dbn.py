@@ -326,7 +326,7 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
     def log_z(self, **options: Any) -> LogZ:
         """log Z of the top RBM, which is that of the network, with both sides; remembered."""
         check_is_fitted(self, "model_")
-        if options or "_log_z" not in self.__dict__:
+        if options or self._remembered("_log_z") is None:
             options = {"key": random.key(0), "start": self._chains(), **options}
             self._log_z = likelihood.log_z(self.model_.top, **options)
         return self._log_z

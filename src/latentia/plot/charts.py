@@ -177,7 +177,7 @@ def _interval(ax: Any, place: int, ends: tuple[float, float, float], low: float,
 
 def _evaluation(result: Any) -> Any:
     if isinstance(result, LatentEstimator):
-        kept = vars(result).get("_log_likelihood")
+        kept = result._remembered("_log_likelihood") if "model_" in vars(result) else None
         if kept is None:
             raise ParameterError(
                 f"This {type(result).__name__} has not been evaluated: call log_likelihood(X_test) first, or "

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from markupsafe import Markup, escape
@@ -21,6 +21,8 @@ from latentia.report.runs import Run
 _LINE = 68
 #: Parameters that say how a run was shown or stored, not what was learned.
 _HOUSEKEEPING = ("run_dir", "resume", "verbose", "callbacks")
+#: What a signature says of a parameter without a default.
+_NONE = inspect.Parameter.empty
 _BINARISED = {
     "sample": "Grey values are probabilities: each was thrown as a coin, anew at every training step.",
     "threshold": "Grey values were cut at ½.",
@@ -71,14 +73,30 @@ def typeset(line: str) -> Markup:
     return Markup(re.sub(r"_([A-Za-z0-9]+)", r"<sub>\1</sub>", text))
 
 
-def changed_parameters(run: Run) -> list[tuple[str, str]]:
-    """(name, value) of the parameters that differ from the defaults."""
+class Changed(NamedTuple):
+    """A parameter that differs from its default, and both values in words."""
+
+    name: str
+    value: str
+    default: str
+
+
+def changed_parameters(run: Run) -> list[Changed]:
+    """The parameters that differ from the defaults, in the order of the signature."""
     known, changed = defaults(run), []
     for name, value in run.params.items():
-        if name not in _HOUSEKEEPING and not (name in known and known[name] == value):
-            changed.append((name, _plain(value)))
+        if name not in _HOUSEKEEPING and not (name in known and _same(value, known[name])):
+            default = _plain(known[name]) if known.get(name, _NONE) is not _NONE else ""
+            changed.append(Changed(name, _plain(value), default))
     order = list(known)
-    return sorted(changed, key=lambda item: order.index(item[0]) if item[0] in order else len(order))
+    return sorted(changed, key=lambda item: order.index(item.name) if item.name in order else len(order))
+
+
+def _same(value: Any, default: Any) -> bool:
+    """Whether a recorded value is the default; JSON only has lists, also where a tuple was given."""
+    if isinstance(value, list | tuple) and isinstance(default, list | tuple):
+        return len(value) == len(default) and all(map(_same, value, default))
+    return isinstance(value, bool) == isinstance(default, bool) and bool(value == default)
 
 
 def unrecorded(run: Run) -> list[str]:
@@ -103,7 +121,7 @@ def command(run: Run) -> str | None:
     groups = [["latentia", "fit", str(run.config["family"]), run.source]]
     for key, value in (run.data.get("options") or {}).items():
         groups.append(["--data-option", f"{key}={value if isinstance(value, str) else json.dumps(value)}"])
-    groups += [_option(key.replace("_", "-"), run.params[key]) for key, _ in changed_parameters(run)]
+    groups += [_option(key.replace("_", "-"), run.params[key]) for key, *_ in changed_parameters(run)]
     return _wrapped([shlex.join(group) for group in [*groups, ["--out", f"{run.folder}-again"]]])
 
 
@@ -123,8 +141,7 @@ def python(run: Run) -> str | None:
     entry = family_of(run)
     if entry is None:
         return None
-    known = dict(changed_parameters(run))
-    arguments = ", ".join(f"{key}={run.params[key]!r}" for key in known)
+    arguments = ", ".join(f"{key}={run.params[key]!r}" for key, *_ in changed_parameters(run))
     return f"from latentia import {entry.class_name}\n{entry.class_name}({arguments}).fit(X)"
 
 
@@ -138,7 +155,7 @@ def _option(name: str, value: Any) -> list[str]:
 def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "none" if value is None else str(value)
+    return "none" if value is None else str(list(value) if isinstance(value, tuple) else value)
 
 
 def data_lines(run: Run) -> list[str]:
@@ -179,8 +196,8 @@ def duration(value: float | None) -> str:
     """75.2 → "1 min 15 s"."""
     if value is None:
         return "–"
-    if value < 60:
-        return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
+    if value < 59.5:
+        return f"{value:.1f} s" if value < 9.95 else f"{value:.0f} s"
     minutes, rest = divmod(round(value), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
