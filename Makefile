@@ -3,12 +3,14 @@
 #
 #   make PYTHON=python3.12 test      chooses the interpreter
 #   make PYTEST_ARGS="-k ais" test   passes arguments on to pytest
+#   make PIP_ARGS="jax~=0.11.0" test passes arguments on to pip; new ones install anew
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+PIP_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint docs clean
@@ -32,6 +34,10 @@ lint: $(VENV)/.installed-test  ## Check style, format and types
 docs: $(VENV)/.installed-docs  ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+.PHONY: build
+build: $(VENV)/.installed-test  ## Build the wheel and the source archive into dist/
+	$(BIN)/python -m build
+
 clean:  ## Remove the environment and everything generated, except runs/
 	rm -rf $(VENV) build dist site docs/families docs/gallery .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -43,12 +49,17 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "'$(PYTHON) -m venv' failed: is the system's package for venv installed (python3-venv)?" >&2; exit 1; }
 
-$(VENV)/.installed: pyproject.toml | $(BIN)/python
+# Arguments for pip that are not those of the last call make everything else stale.
+.PHONY: .new-pip-args
+$(VENV)/.pip-args: $(if $(PIP_ARGS),.new-pip-args) | $(BIN)/python
+	@echo "$(PIP_ARGS)" | cmp -s - $@ || echo "$(PIP_ARGS)" > $@
+
+$(VENV)/.installed: pyproject.toml $(VENV)/.pip-args
 	@echo "Installing Latentia into $(VENV) (once)"
 	@$(PIP) --editable .
 	@touch $@
 
-$(VENV)/.installed-%: pyproject.toml | $(BIN)/python
+$(VENV)/.installed-%: pyproject.toml $(VENV)/.pip-args
 	@echo "Installing Latentia with the extra '$*' into $(VENV) (once)"
 	@$(PIP) --editable '.[$*]'
 	@touch $@ $(VENV)/.installed

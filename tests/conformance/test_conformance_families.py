@@ -64,9 +64,14 @@ from latentia.registry import FAMILIES
 MODELS = {family.name: random_model(family) for family in FAMILIES}
 
 
-def having(*needed):
-    """The families whose model has all these capabilities."""
+def has_exact_likelihood(model):
+    return isinstance(model, capabilities.Normalised | capabilities.KnownLogZ) or can_enumerate(model)
+
+
+def having(*needed, where=lambda model: True):
+    """The families whose model has all these capabilities, and of which ``where`` holds."""
     able = [f for f in FAMILIES if all(isinstance(MODELS[f.name], need) for need in needed)]
+    able = [f for f in able if where(MODELS[f.name])]
     return pytest.mark.parametrize("family", able, ids=[f.name for f in able])
 
 
@@ -74,10 +79,6 @@ def having(*needed):
 def x64():
     with double():
         yield
-
-
-def has_exact_likelihood(model):
-    return isinstance(model, capabilities.Normalised | capabilities.KnownLogZ) or can_enumerate(model)
 
 
 def rows_of(family, model, n=64):
@@ -676,11 +677,9 @@ def test_the_start_is_finite_for_awkward_data(family):
         assert jax.tree.structure(start) == jax.tree.structure(model)
 
 
-@having(capabilities.Initialised, capabilities.FreeEnergy | capabilities.Clamps)
+@having(capabilities.Initialised, capabilities.FreeEnergy | capabilities.Clamps, where=has_exact_likelihood)
 def test_the_start_explains_the_data_better_than_a_random_model(family):
     estimator, blueprint = tiny(family)
-    if not has_exact_likelihood(MODELS[family.name]):
-        pytest.skip("no exact likelihood")
     rows = toy_rows(family.tiny_data)
     blank_model = estimator.build(blueprint, seed=1)
     x = jax.tree.map(jnp.asarray, space.encode(blank_model.x_space, rows))
@@ -748,10 +747,8 @@ def test_saving_and_loading_keeps_every_bit(family, tmp_path):
 # -- the whole estimator ----------------------------------------------------------------------------
 
 
-@having(capabilities.FreeEnergy | capabilities.Clamps)
+@having(capabilities.FreeEnergy | capabilities.Clamps, where=has_exact_likelihood)
 def test_fitting_raises_the_exact_likelihood(family):
-    if not has_exact_likelihood(MODELS[family.name]):
-        pytest.skip("no exact likelihood")
     rows = toy_rows(family.tiny_data, 300)
     estimator = family.estimator()(**family.tiny, random_state=0)
     parameters_known = estimator.get_params()
@@ -774,11 +771,9 @@ def test_fitting_raises_the_exact_likelihood(family):
         assert after.estimate - 0.3 < score < after.estimate + 1e-3
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
+@having(capabilities.Conditionals | capabilities.ExactSampler)
 def test_sampling_has_the_exact_marginals(family):
     model = random_model(family, 13)
-    if not isinstance(model, capabilities.Conditionals | capabilities.ExactSampler):
-        pytest.skip("cannot be sampled")
     estimator, blueprint = tiny(family)
     estimator.adopt(model, blueprint)
     drawn = estimator.sample(6000, n_steps=60, random_state=0)

@@ -14,6 +14,9 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
+#: Run as root too, and ask the network for nothing.
+ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
+ARGUMENTS += ("--disable-component-update", "--disable-sync")
 PIXELS = "canvas => canvas.toDataURL()"
 
 
@@ -25,7 +28,7 @@ def address(fitted_run, tmp_path_factory) -> str:
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as engine:
-        browser = engine.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = engine.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
         yield browser
         browser.close()
 
