@@ -41,6 +41,7 @@ from latentia.core.model import (
 )
 from latentia.estimator import callbacks, card, checks, saving, training
 from latentia.estimator.drawing import draw
+from latentia.estimator.fresh import fresh
 from latentia.estimator.rows import apply_rows
 from latentia.inference import MeanFieldInference, code_of, code_space
 from latentia.learning import fitting
@@ -51,7 +52,7 @@ from latentia.learning.score_matching import hyvarinen_score
 from latentia.likelihood.pseudo import can_pseudo, pseudo_log_likelihood
 from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops import random
-from latentia.ops.arrays import n_numbers
+from latentia.ops.arrays import cast_like, n_numbers
 
 #: At most this many held-out rows enter a pseudo-likelihood, which costs one free energy per site.
 VALIDATION_ROWS = 256
@@ -147,7 +148,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         rows = self._rows(X, purpose="training")
         if targets is not None:
             rows = np.column_stack([rows, targets])
-        model = self.build(self.blueprint_, seed=seed)
+        model = fresh(self.build, self.blueprint_, seed=seed)
         if isinstance(model, Initialised):
             x = space.encode(model.x_space, jax.device_put(training.some_rows(rows, seed)))
             model = _initialise(model, x, random.key(seed))
@@ -160,6 +161,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         require(learner, model, fitting=fitting(model))
         prepare = self._prepare(model)
         learner = learner.surveyed(model, lambda: training.survey(rows, prepare, seed), key=random.key(seed))
+        learner = cast_like(learner, model)
         for name in ("_log_z", "_state", "_log_likelihood"):
             vars(self).pop(name, None)
         self._n_rows = int(rows.shape[0])
