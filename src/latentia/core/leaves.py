@@ -22,8 +22,18 @@ def to_arrays(tree: Any, prefix: str = "") -> dict[str, np.ndarray]:
     }
 
 
-def from_arrays(like: Any, arrays: Mapping[str, np.ndarray], prefix: str = "", *, source: str = "the file") -> Any:
-    """``like`` (arrays or their shapes) with its array leaves replaced by those of the same name."""
+def from_arrays(
+    like: Any,
+    arrays: Mapping[str, np.ndarray],
+    prefix: str = "",
+    *,
+    source: str = "the file",
+    any_precision: bool = False,
+) -> Any:
+    """``like`` (arrays or their shapes) with its array leaves replaced by those of the same name.
+
+    With ``any_precision`` floating-point arrays may have another precision, which they keep (as far as JAX has it).
+    """
     dynamic, static = eqx.partition(like, lambda leaf: eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct))
     wanted = [prefix + name for name in names(dynamic)]
     present = {name for name in arrays if name.startswith(prefix)}
@@ -33,7 +43,8 @@ def from_arrays(like: Any, arrays: Mapping[str, np.ndarray], prefix: str = "", *
     flat, treedef = jax.tree.flatten(dynamic)
     for name, leaf in zip(wanted, flat, strict=True):
         found = arrays[name]
-        if found.shape != leaf.shape or found.dtype != leaf.dtype:
+        both_floating = any_precision and all(np.issubdtype(a.dtype, np.floating) for a in (found, leaf))
+        if found.shape != leaf.shape or (found.dtype != leaf.dtype and not both_floating):
             raise FileFormatError(
                 f"{source} does not fit this model: {name} is {found.dtype}{list(found.shape)}, "
                 f"expected {leaf.dtype}{list(leaf.shape)}."

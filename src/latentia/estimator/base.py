@@ -42,6 +42,7 @@ from latentia.core.model import (
 )
 from latentia.estimator import callbacks, card, checks, saving, training
 from latentia.estimator.drawing import draw
+from latentia.estimator.fresh import fresh
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.rows_to_learn import LearningRows, some_rows, split, spread, weighted
 from latentia.inference import MeanFieldInference, code_of, code_space
@@ -53,7 +54,7 @@ from latentia.learning.score_matching import hyvarinen_score
 from latentia.likelihood.pseudo import can_pseudo, pseudo_log_likelihood
 from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops import random
-from latentia.ops.arrays import n_numbers
+from latentia.ops.arrays import cast_like, n_numbers
 
 #: At most this many held-out rows enter a pseudo-likelihood, which costs one free energy per site.
 VALIDATION_ROWS = 256
@@ -191,7 +192,8 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             rows = np.column_stack([rows, targets])
         plan = self._plan(rows.shape[0])
         split_rows = split(rows, weights, 0.0 if in_passes else plan.validation_fraction, seed)
-        return self._started(self.build(self.blueprint_, seed=seed), split_rows, seed), split_rows, plan
+        model = fresh(self.build, self.blueprint_, seed=seed)
+        return self._started(model, split_rows, seed), split_rows, plan
 
     def _started(self, model: Any, rows: LearningRows, seed: int) -> Any:
         """The model at the starting point that the training rows suggest."""
@@ -214,7 +216,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         require(learner, model, fitting=fitting(model))
         prepare = self._prepare(model)
         look = functools.partial(training.survey, rows.training, rows.weights, prepare, seed)
-        learner = learner.surveyed(model, look, key=random.key(seed))
+        learner = cast_like(learner.surveyed(model, look, key=random.key(seed)), model)
         for name in ("_log_z", "_state", "_log_likelihood"):
             vars(self).pop(name, None)
         self._n_rows = int(rows.training.shape[0])

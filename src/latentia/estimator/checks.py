@@ -7,6 +7,8 @@ import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from latentia.core.errors import ParameterError, UnknownNameError
 
 Check = Callable[[str, Any], None]
@@ -72,7 +74,13 @@ def flag(name: str, value: Any) -> None:
 
 
 def check_parameters(estimator: Any, checks: Mapping[str, Check]) -> None:
-    """Check every parameter that has a check."""
+    """Check every parameter that has a check; NumPy's numbers become Python's.
+
+    A number of NumPy's has a type, which computations with it would take on; a Python number takes on theirs.
+    """
+    for name, value in estimator.get_params(deep=False).items():
+        if isinstance(value, np.generic):
+            setattr(estimator, name, value.item())
     for name, check in checks.items():
         check(name, getattr(estimator, name))
 

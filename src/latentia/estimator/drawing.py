@@ -35,7 +35,7 @@ from latentia.core.model import (
     Starts,
     Tempered,
 )
-from latentia.ops.arrays import batch_size, keep
+from latentia.ops.arrays import batch_size, float_type, keep
 
 #: Fewer Hamiltonian chains than this learn too little about step size and scales: others run along.
 FEWEST = 32
@@ -110,7 +110,8 @@ def chain_starts(estimator: Any, n: int, key: PRNGKeyArray) -> Any:
     if isinstance(model, Starts):
         return jax.vmap(lambda key: model.start(key=key))(jax.random.split(key, n))
     spaces, treedef = jax.tree.flatten(model.x_space)
-    each = [jax.random.normal(jax.random.fold_in(key, i), (n, *s.shape)) for i, s in enumerate(spaces)]
+    keys, dtype = [jax.random.fold_in(key, i) for i in range(len(spaces))], float_type(model)
+    each = [jax.random.normal(k, (n, *s.shape), dtype) for s, k in zip(spaces, keys, strict=True)]
     return jax.tree.unflatten(treedef, each)
 
 

@@ -92,8 +92,7 @@ def by_shape(solve: Callable[..., Any], *lists: list[np.ndarray]) -> list[np.nda
         for start in range(0, len(members), size):
             block = members[start : start + size]
             stacks = [np.stack([each[i] for i in block]) for each in lists]
-            floats = jnp.result_type(float)
-            values = solve(*[jnp.asarray(s, floats if s.dtype.kind == "f" else bool) for s in stacks])
+            values = solve(*[jnp.asarray(s, jnp.float32 if s.dtype.kind == "f" else bool) for s in stacks])
             found.update(zip(block, np.asarray(values), strict=True))
     return [found[i] for i in range(len(lists[0]))]
 

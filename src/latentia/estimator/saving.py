@@ -6,18 +6,17 @@ which has a ``blueprint`` (plain facts that JSON can hold) and a ``build`` that 
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 
 from latentia.core.errors import FileFormatError
 from latentia.core.files import read_arrays, write_arrays
 from latentia.core.leaves import from_arrays, to_arrays
+from latentia.estimator.fresh import outline
 
 #: Between a part's name and its arrays' names; the model's own names, made of fields and dots, never hold it.
 _SEPARATOR = ":"
@@ -74,9 +73,11 @@ def load(path: str | Path) -> Any:
         )
     estimator = estimator_class(**{name: _tuples(value) for name, value in description["params"].items()})
     blueprint = description["blueprint"]
-    shape = eqx.filter_eval_shape(lambda: estimator.build(blueprint))
+    shape = outline(estimator.build, blueprint)
     own = {name: array for name, array in arrays.items() if _SEPARATOR not in name}
-    estimator.adopt(from_arrays(shape, own, source=str(path)), blueprint, description.get("feature_names"))
+    estimator.adopt(
+        from_arrays(shape, own, source=str(path), any_precision=True), blueprint, description.get("feature_names")
+    )
     for name, part in _load_parts(estimator, arrays, description, str(path)).items():
         setattr(estimator, name, part)
     if "classes" in description:
@@ -93,8 +94,8 @@ def _load_parts(estimator: Any, arrays: dict[str, np.ndarray], description: dict
         )
     found = {}
     for name, blueprint in blueprints.items():
-        shape = eqx.filter_eval_shape(functools.partial(kinds[name].build, blueprint))
-        found[name] = from_arrays(shape, arrays, _prefix(name), source=source)
+        shape = outline(kinds[name].build, blueprint)
+        found[name] = from_arrays(shape, arrays, _prefix(name), source=source, any_precision=True)
     return found
 
 

@@ -23,6 +23,7 @@ from latentia.core.algorithms import misfit
 from latentia.core.model import Conditionals, Decodes, ExactSampler, FreeEnergy, Tempered
 from latentia.estimator.drawing import FEWEST, chain_starts
 from latentia.ops import random
+from latentia.ops.arrays import float_type
 from latentia.samplers.diagnostics import r_hat
 
 #: Sweeps at the end over which Gibbs chains are compared, how many of them are looked at, and random directions in
@@ -123,7 +124,7 @@ def _swept(model: Any, states: Any, n_steps: Any, key: PRNGKeyArray) -> Any:
 def _watched(model: Any, states: Any) -> Any:
     """Energy and some projections of every chain, ``(chains, 1 + directions)``."""
     sampler, size = samplers.Gibbs(), space.width(model.x_space)
-    directions = jax.random.normal(random.key(0), (size, _DIRECTIONS)) / size**0.5
+    directions = jax.random.normal(random.key(0), (size, _DIRECTIONS), float_type(model)) / size**0.5
     x, z = jax.vmap(sampler.visible)(states), jax.vmap(sampler.latent)(states)
     return jnp.column_stack([jax.vmap(model.energy)(x, z), space.flatten(model.x_space, x) @ directions])
 

@@ -16,6 +16,7 @@ from jaxtyping import PRNGKeyArray
 from latentia.core.algorithms import AbstractInference
 from latentia.core.errors import ParameterError
 from latentia.core.model import AbstractModel, AbstractPosterior, Clamps
+from latentia.ops.arrays import float_type
 from latentia.ops.loops import unrolled
 
 
@@ -60,7 +61,7 @@ class MeanFieldInference(AbstractInference):
             new = clamped.refine(q)
             return new, largest_change(q.mean(), new.mean()), rounds + 1
 
-        return jax.lax.while_loop(unsettled, body, (start, jnp.array(jnp.inf), 0))[0]
+        return jax.lax.while_loop(unsettled, body, (start, jnp.array(jnp.inf, float_type(start)), 0))[0]
 
 
 def largest_change(before: Any, after: Any) -> Any:

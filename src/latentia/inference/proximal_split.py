@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.algorithms import AbstractInference, Need
 from latentia.core.model import AbstractPosterior, ProxSplit, Scalar
+from latentia.ops.arrays import float_type
 
 #: Steps of an inference inside of compiled code.
 MOST_STEPS = 2000
@@ -46,7 +47,7 @@ class PointEstimate(AbstractPosterior):
 
     def entropy(self) -> Scalar:
         """0: nothing is left open."""
-        return jnp.zeros(())
+        return jnp.zeros((), float_type(self.point))
 
 
 class SparseInference(AbstractInference):

@@ -11,7 +11,7 @@ from jaxtyping import PRNGKeyArray
 from latentia.core.algorithms import AbstractLearner, Metrics
 from latentia.core.model import AbstractModel, ClosedForm, Normalised
 from latentia.learning.em import taught
-from latentia.ops.arrays import batch_size, weighted_mean
+from latentia.ops.arrays import batch_size, float_type, weighted_mean
 
 
 class ClosedFormML(AbstractLearner):
@@ -35,7 +35,7 @@ class ClosedFormML(AbstractLearner):
     ) -> tuple[Any, None, Metrics]:
         """The best model, and its log-likelihood."""
         del state, key, since
-        best = model.fit_closed_form(x, jnp.ones(batch_size(x)) if weights is None else weights)
+        best = model.fit_closed_form(x, jnp.ones(batch_size(x), float_type(x)) if weights is None else weights)
         best = taught(model, best, weights)
         return best, None, {"log_likelihood": -weighted_mean(jax.vmap(best.free_energy)(x), weights)}
 

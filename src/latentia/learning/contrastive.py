@@ -31,7 +31,7 @@ from latentia.core.model import Clamps, FreeEnergy, Scalar, Settles
 from latentia.core.sharding import split
 from latentia.core.space import Domain
 from latentia.inference.mean_field import MeanFieldInference
-from latentia.ops.arrays import batch_size
+from latentia.ops.arrays import batch_size, float_type
 
 
 class ContrastiveState(eqx.Module):
@@ -82,7 +82,7 @@ class Contrastive(AbstractObjective):
         """Chains that start at examples drawn from the batch."""
         pick_key, start_key, run_key = jax.random.split(key, 3)
         n = batch_size(x) if self.n_chains is None else self.n_chains
-        rows = jax.random.randint(pick_key, (n,), 0, batch_size(x)) if self.persistent else jnp.arange(n)
+        rows = jax.random.randint(pick_key, (n,), 0, batch_size(x), jnp.int32) if self.persistent else jnp.arange(n)
         sampler = self.sampler.sized(x)
         chains = split(samplers.start(sampler, model, jax.tree.map(lambda a: a[rows], x), key=start_key))
         state = ContrastiveState(chains, sampler, {})
@@ -113,9 +113,9 @@ class Contrastive(AbstractObjective):
         chains = jax.lax.stop_gradient(state.chains)
         samples, latents = jax.vmap(state.sampler.visible)(chains), jax.vmap(state.sampler.latent)(chains)
         n, m = batch_size(x), batch_size(chains)
-        signs = jnp.full(n, 1 / n) if weights is None else weights / n
+        signs = jnp.full(n, 1 / n, float_type(x)) if weights is None else weights / n
         # A chain that started at an example counts as much as the example; persistent chains belong to none.
-        counts = jnp.full(m, 1 / m) if self.persistent else signs
+        counts = jnp.full(m, 1 / m, signs.dtype) if self.persistent else signs
         if isinstance(model, FreeEnergy):
             # One signed sum over data and samples, so that both share their products.
             both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), x, samples)

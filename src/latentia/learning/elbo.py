@@ -83,7 +83,7 @@ class AbstractBound(AbstractObjective):
         check_gradient(name, model)
         if name == "exact":
             check_exact(model, isinstance(model, ExpectedGiven))
-        return BoundState(_seed(key), jnp.zeros(()))
+        return BoundState(_seed(key), jnp.zeros((), jnp.float32))
 
     def prepare(
         self, model: Any, x: Any, state: BoundState, *, key: PRNGKeyArray, weights: Any = None

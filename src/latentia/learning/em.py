@@ -13,7 +13,7 @@ from jaxtyping import PRNGKeyArray
 
 from latentia.core.algorithms import AbstractLearner, Metrics
 from latentia.core.model import AbstractModel, MStep, Normalised
-from latentia.ops.arrays import batch_size, weighted_mean
+from latentia.ops.arrays import batch_size, float_type, weighted_mean
 
 
 class EM(AbstractLearner):
@@ -39,7 +39,7 @@ class EM(AbstractLearner):
         del state, key, since
         log_likelihood = -weighted_mean(jax.vmap(model.free_energy)(x), weights)
         posterior = jax.vmap(model.posterior)(x)
-        ones = jnp.ones(batch_size(x)) if weights is None else weights
+        ones = jnp.ones(batch_size(x), float_type(x)) if weights is None else weights
         new = taught(model, model.m_step(x, posterior, ones), weights)
         return new, None, {"log_likelihood": log_likelihood}
 

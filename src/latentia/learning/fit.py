@@ -36,7 +36,7 @@ from latentia.learning.compiled import AbstractPrepare, Carry, Inputs, is_compil
 from latentia.learning.guard import Guard
 from latentia.learning.hosted import HostBatches, run_on_host
 from latentia.learning.progress import Display, Silent
-from latentia.ops.arrays import largest
+from latentia.ops.arrays import float_type, largest
 from latentia.ops.compiling import briefly
 
 #: How often a run may diverge before it is stopped.
@@ -183,7 +183,10 @@ class _Run:
         weights: Any,
         state: Any,
     ):
-        self.learner, self.prepare, self.settings, self.key = learner, prepare, settings, key
+        self.learner, self.settings, self.key = learner, settings, key
+        dtype = float_type(model)
+        self.prepare = prepare if dtype == np.float32 else _Typed(prepare, dtype)
+        weights = None if weights is None else np.asarray(weights, dtype)
         self.mesh = data_mesh(settings.devices, 1 if learner.host_side else settings.batch_size)
         order = RowOrder(X.shape[0], settings.batch_size, settings.seed)
         self.batches = (
@@ -243,7 +246,7 @@ class _Run:
 
         def after(model: Any, state: Any, rows: Any) -> Any:
             x = self.prepare(rows, key=prepare_key)
-            weights = None if self.batches.weights is None else jnp.ones(n)
+            weights = None if self.batches.weights is None else jnp.ones(n, jnp.float32)
             return self.learner.step(model, x, weights, state, key=init_key, since=1)[1]
 
         found = eqx.filter_eval_shape(begun, model, rows)
@@ -389,6 +392,17 @@ class _Run:
             self.rollbacks,
             early,
         )
+
+
+class _Typed(AbstractPrepare):
+    """Visibles in the type of a model that is not in float32, as rows are."""
+
+    prepare: AbstractPrepare
+    dtype: Any = eqx.field(static=True)
+
+    def __call__(self, rows: Any, *, key: PRNGKeyArray) -> Any:
+        """Prepare a batch."""
+        return jax.tree.map(lambda leaf: leaf.astype(self.dtype), self.prepare(rows, key=key))
 
 
 @briefly

@@ -79,8 +79,8 @@ class GradientLearner(AbstractLearner):
             objective_state,
             self.optimizer.init(_joined(model, self.objective.learned(objective_state))),
             average,
-            jnp.array(0.0),
-            jnp.array(1.0),
+            jnp.zeros((), jnp.float32),
+            jnp.ones((), jnp.float32),
         )
 
     @property
@@ -121,9 +121,8 @@ class GradientLearner(AbstractLearner):
         # Early on the average follows quickly: the start is forgotten.
         decay = jnp.minimum(self.averaging, (1 + state.step) / (10 + state.step)) ** since
         new = eqx.filter(model, eqx.is_inexact_array)
-        return jax.tree.map(
-            lambda old, new: (decay * old + (1 - decay) * new).astype(new.dtype), state.average, new
-        )
+        blend = lambda old, new, decay: decay * old + (1 - decay) * new  # noqa: E731
+        return jax.tree.map(lambda old, new: blend(old, new, decay.astype(new.dtype)), state.average, new)
 
     def slower(self, state: GradientState) -> GradientState:
         """Half the step."""

@@ -22,6 +22,7 @@ from latentia.core.errors import CapabilityError, DataError, ParameterError, Unk
 from latentia.core.model import ExactSampler, Normalised, Scalar
 from latentia.core.space import Domain, leaves
 from latentia.ops import gaussian
+from latentia.ops.arrays import cast, float_type
 from latentia.ops.compiling import briefly
 from latentia.units import AbstractUnits, make
 
@@ -63,20 +64,22 @@ class Marginals(AbstractNoise):
         for leaf, value in zip(spaces, values, strict=True):
             n, states = (leaf.shape[0], leaf.shape[1]) if leaf.domain == "categorical" else (leaf.n_columns, None)
             rows = value if leaf.domain == "categorical" else value.reshape(len(value), -1)
-            layers.append(make(_UNITS[leaf.domain], n, states).standardised(rows).fitted(rows))
+            units = cast(make(_UNITS[leaf.domain], n, states), rows.dtype)
+            layers.append(units.standardised(rows).fitted(rows))
         shapes = tuple(leaf.shape for leaf in spaces)
         return Marginals(tuple(layers), (jax.tree.structure(x_space), shapes))
 
     def sample(self, *, key: PRNGKeyArray) -> Any:
         """Every unit by itself."""
         treedef, shapes = self.structure
+        blank = lambda units: jnp.zeros(units.n_statistics, float_type(units))  # noqa: E731
         keys = jax.random.split(key, len(self.layers))
-        draws = [u.sample(jnp.zeros(u.n_statistics), key=k) for u, k in zip(self.layers, keys, strict=True)]
+        draws = [u.sample(blank(u), key=k) for u, k in zip(self.layers, keys, strict=True)]
         return jax.tree.unflatten(treedef, [d.reshape(s) for d, s in zip(draws, shapes, strict=True)])
 
     def log_prob(self, x: Any) -> Scalar:
         """Σ −E(x) − Γ(0) over the layers."""
-        total = jnp.zeros(())
+        total = jnp.zeros((), float_type(x))
         for units, value in zip(self.layers, jax.tree.leaves(x), strict=True):
             value = value.reshape(units.space.shape)
             total = total - units.energy(value) - units.log_partition(jnp.zeros(units.n_statistics, value.dtype))
@@ -266,11 +269,12 @@ class Disturbance(AbstractDisturbance):
             moved = x + self.strength * spread * jax.random.normal(key, x.shape, x.dtype)
             return moved if domain == "real" else jnp.abs(moved)
         sites = x.shape[0] if domain == "categorical" else x.size
-        rate = max(0.05, 1 / (sites + 1)) if self.rate is None else self.rate
+        rate = jnp.asarray(max(0.05, 1 / (sites + 1)) if self.rate is None else self.rate, x.dtype)
         which_key, draw_key = jax.random.split(key)
         if domain == "categorical":
             hit = jax.random.bernoulli(which_key, rate, (sites,))
-            drawn = jax.nn.one_hot(jax.random.randint(draw_key, (sites,), 0, x.shape[1]), x.shape[1], dtype=x.dtype)
+            states = jax.random.randint(draw_key, (sites,), 0, x.shape[1], jnp.int32)
+            drawn = jax.nn.one_hot(states, x.shape[1], dtype=x.dtype)
             return jnp.where(hit[:, None], drawn, x)
         hit = jax.random.bernoulli(which_key, rate, x.shape)
         return jnp.where(hit, 1 - x if domain == "binary" else -x, x)

@@ -110,9 +110,10 @@ class Optimizer(eqx.Module):
         def move(param: Any, direction: Any, role: str) -> Any:
             if param is None:
                 return None
-            change = factor * direction * (SCALE_RATE if role == SCALE else 1.0)
+            change = factor.astype(direction.dtype) * direction * (SCALE_RATE if role == SCALE else 1.0)
             if role == WEIGHT:
-                change = change - slowdown * self.rate(step) * self.weight_decay * param
+                decay = slowdown * self.rate(step) * self.weight_decay
+                change = change - decay.astype(param.dtype) * param
             return param + change.astype(param.dtype)
 
         params = jax.tree.map(move, params, directions, roles(params), is_leaf=lambda leaf: leaf is None)

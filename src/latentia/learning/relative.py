@@ -226,7 +226,7 @@ class NaturalGradient(AbstractLearner):
         del key
         gradient = jax.eval_shape(lambda: model.relative(x, None)).gradient
         still = jnp.zeros(gradient.shape, gradient.dtype)
-        return NaturalState(self.optimizer.init(still), jnp.array(0.0), jnp.array(1.0))
+        return NaturalState(self.optimizer.init(still), jnp.zeros((), jnp.float32), jnp.ones((), jnp.float32))
 
     @property
     def period(self) -> int:

@@ -47,6 +47,7 @@ from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.models.belief_net import DBNModel, row_bounds, switches
 from latentia.models.rbm import RBMModel
 from latentia.ops import random
+from latentia.ops.arrays import cast_like, float_type
 from latentia.units import Bernoulli
 from latentia.units import make as make_units
 
@@ -316,7 +317,7 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         keys = jax.random.split(random.key(int(check_random_state(seed).randint(2**31 - 1))), n_samples)
         one_hot = None
         if label is not None:
-            one_hot = jax.nn.one_hot(jnp.asarray([self.label_code(label)]), len(self.classes_))
+            one_hot = jax.nn.one_hot(jnp.asarray([self.label_code(label)]), len(self.classes_), dtype=np.float32)
         x, means = _dreams(self.model_, one_hot, n_steps, keys)
         own = space.leaves(self.model_.x_space)[0]
         return np.asarray(own.flatten(means) if mean else own.decode(x))
@@ -392,10 +393,13 @@ def _reconstruct(model: DBNModel, x: Any) -> Any:
 def _dreams(model: DBNModel, label: Any, n_steps: int, keys: PRNGKeyArray) -> tuple[Any, Any]:
     """(x, E[x | h¹]) of independent chains."""
 
+    label = None if label is None else cast_like(label, model)
+
     def one(key: PRNGKeyArray) -> tuple[Any, Any]:
         start_key, run_key = jax.random.split(key)
         units = model.layers[-2]
-        start = units.sample(jnp.zeros(units.n_statistics), key=start_key)  # spread out, not all at one point
+        blank = jnp.zeros(units.n_statistics, float_type(units))
+        start = units.sample(blank, key=start_key)  # spread out, not all at one point
         x, z = model.dream(start, key=run_key, n_steps=n_steps, label=label)
         return jax.tree.leaves(x)[0], jax.tree.leaves(model.decode(z))[0]
 

@@ -33,6 +33,7 @@ from latentia.estimator import checks, pictures
 from latentia.estimator.energy import ENERGY_CHECKS, UnnormalisedEstimator
 from latentia.learning.optimizer import Schedule
 from latentia.ops import random
+from latentia.ops.arrays import cast_like
 from latentia.ops.convolution import correlate
 from latentia.ops.experts import EXPERTS, AbstractExperts, make
 from latentia.ops.restoration import Field, Task, settled, smooth_start
@@ -364,7 +365,7 @@ def _limits(max_steps: int, tol: float) -> dict[str, Any]:
 def _arrays(options: dict[str, Any]) -> dict[str, Any]:
     """As arrays, so that other numbers do not compile anew."""
     dtype = {"max_steps": jnp.int32}
-    return {name: jnp.asarray(value, dtype.get(name, jnp.result_type(float))) for name, value in options.items()}
+    return {name: jnp.asarray(value, dtype.get(name, jnp.float32)) for name, value in options.items()}
 
 
 def _square_or_row(n: int) -> tuple[int, int]:
@@ -382,7 +383,7 @@ def _pair(name: str, value: Any) -> tuple[int, int]:
 
 @eqx.filter_jit
 def _denoised(model: Any, noisy: Float[Array, "n h w"], options: dict[str, Any]) -> Float[Array, "n h w"]:
-    field = model.field()
+    field, noisy, options = model.field(), *cast_like((noisy, options), model)
 
     def one(noisy: Image) -> Image:
         image, unit = model.standardised(noisy), options["sigma"] / model.spread
@@ -397,7 +398,7 @@ def _denoised(model: Any, noisy: Float[Array, "n h w"], options: dict[str, Any])
 def _inpainted(
     model: Any, known: Float[Array, "n h w"], free: Bool[Array, "n h w"], options: dict[str, Any]
 ) -> Float[Array, "n h w"]:
-    field = model.field()
+    field, known, options = model.field(), *cast_like((known, options), model)
 
     def one(known: Image, free: Any) -> Image:
         image = model.standardised(known)

@@ -40,7 +40,7 @@ from latentia.core.model import (
 )
 from latentia.core.parameters import buffer, weight
 from latentia.inference import MeanFieldInference
-from latentia.ops.arrays import keep, weighted_mean
+from latentia.ops.arrays import float_type, keep, weighted_mean
 from latentia.units import AbstractUnits, Factorial
 
 #: Rounds of mean field for the centring offsets and for a chain's first latents.
@@ -48,6 +48,10 @@ ROUNDS = 10
 #: A hidden layer of this width starts with weights of the plain scale to the next one.
 _WIDE = 2000
 Values = Sequence[Any]
+
+
+def _nothing(tree: Any) -> Scalar:
+    return jnp.zeros((), float_type(tree))
 
 
 class LayeredPosterior(AbstractPosterior):
@@ -66,11 +70,11 @@ class LayeredPosterior(AbstractPosterior):
 
     def log_prob(self, z: Any) -> Scalar:
         """Σ log q_l(z_l)."""
-        return sum((q.log_prob(v) for q, v in zip(self.layers, z, strict=True)), jnp.array(0.0))
+        return sum((q.log_prob(v) for q, v in zip(self.layers, z, strict=True)), _nothing(self))
 
     def entropy(self) -> Scalar:
         """Σ H(q_l)."""
-        return sum((layer.entropy() for layer in self.layers), jnp.array(0.0))
+        return sum((layer.entropy() for layer in self.layers), _nothing(self))
 
 
 class LayeredModel(
@@ -109,12 +113,14 @@ class LayeredModel(
         sizes = [layer.n_statistics for layer in (*visible, *hidden)]
         scales = [1.0 if i < len(visible) else (_WIDE / sizes[i]) ** 0.5 for i, _ in edges]
         keys = jax.random.split(key, len(edges))
+        dtype = float_type((visible, hidden))
         weights = [
-            weight_scale * scale * jax.random.normal(k, (sizes[i], sizes[j]))
+            weight_scale * scale * jax.random.normal(k, (sizes[i], sizes[j]), dtype)
             for k, scale, (i, j) in zip(keys, scales, edges, strict=True)
         ]
-        offsets = tuple(jnp.zeros(n) for n in sizes)
-        return cls(tuple(visible), tuple(hidden), tuple(weights), offsets, jnp.array(0.0), tuple(edges))
+        offsets = tuple(jnp.zeros(n, dtype) for n in sizes)
+        constant = jnp.zeros((), dtype)
+        return cls(tuple(visible), tuple(hidden), tuple(weights), offsets, constant, tuple(edges))
 
     # -- structure -----------------------------------------------------------------------------------------
 
@@ -177,7 +183,7 @@ class LayeredModel(
 
     def _couplings(self, centred: Values) -> Scalar:
         pairs = zip(self.edges, self.weights, strict=True)
-        return sum((centred[i] @ weights @ centred[j] for (i, j), weights in pairs), jnp.array(0.0))
+        return sum((centred[i] @ weights @ centred[j] for (i, j), weights in pairs), jnp.zeros_like(self.constant))
 
     def _summed(self, values: Values, block: Sequence[int]) -> Scalar:
         """The energy with the layers of a block, which no edge joins, summed out."""
@@ -190,18 +196,18 @@ class LayeredModel(
             else:
                 total = total + layer.energy(value)
         inside = [(e, w) for e, w in zip(self.edges, self.weights, strict=True) if not set(e) & set(block)]
-        return total - sum((centred[i] @ w @ centred[j] for (i, j), w in inside), jnp.array(0.0))
+        return total - sum((centred[i] @ w @ centred[j] for (i, j), w in inside), jnp.zeros_like(self.constant))
 
     def latent_free_energy(self, z: Any) -> Scalar:
         """The visible layers summed out."""
-        return self._summed(
-            [*(v.mean(jnp.zeros(v.n_statistics)) for v in self.visible), *z], range(len(self.visible))
-        )
+        n = len(self.visible)
+        blank = [layer.mean(jnp.zeros_like(o)) for layer, o in zip(self.visible, self.offsets[:n], strict=True)]
+        return self._summed([*blank, *z], range(n))
 
     def visible_free_energy(self, x: Any) -> Scalar:
         """The hidden layers summed out; only where no edge joins two of them."""
         n = len(self.visible)
-        blank = [layer.mean(jnp.zeros(layer.n_statistics)) for layer in self.hidden]
+        blank = [layer.mean(jnp.zeros_like(o)) for layer, o in zip(self.hidden, self.offsets[n:], strict=True)]
         return self._summed([*self._parts(x), *blank], range(n, n + len(self.hidden)))
 
     def reduced_energy(self, x: Any, z: Any) -> Scalar:
@@ -368,7 +374,7 @@ def label_energies(model: LayeredModel, data: tuple) -> Float[Array, " classes"]
         q: Any = MeanFieldInference().infer(model, seen)
         return model.clamped(seen).variational_energy(q)
 
-    return jax.lax.map(energy, jnp.eye(model.visible[-1].n_statistics))
+    return jax.lax.map(energy, jnp.eye(model.visible[-1].n_statistics, dtype=model.constant.dtype))
 
 
 def apply_switches(model: LayeredModel) -> tuple[np.ndarray, np.ndarray]:

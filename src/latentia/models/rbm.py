@@ -40,7 +40,7 @@ from latentia.estimator import checks
 from latentia.estimator.boltzmann import BOLTZMANN_CHECKS, BoltzmannEstimator
 from latentia.learning.optimizer import Schedule
 from latentia.ops import random
-from latentia.ops.arrays import keep, weighted_mean
+from latentia.ops.arrays import float_type, keep, weighted_mean
 from latentia.units import UNITS, AbstractUnits, Factorial
 from latentia.units import make as make_units
 
@@ -73,8 +73,9 @@ class RBMModel(
     ) -> Self:
         """Small random weights between two layers, no offsets."""
         shape = (visible.n_statistics, hidden.n_statistics)
-        weights = weight_scale * jax.random.normal(key, shape)
-        return cls(visible, hidden, weights, jnp.zeros(shape[0]), jnp.zeros(shape[1]))
+        dtype = float_type((visible, hidden))
+        weights = weight_scale * jax.random.normal(key, shape, dtype)
+        return cls(visible, hidden, weights, jnp.zeros(shape[0], dtype), jnp.zeros(shape[1], dtype))
 
     @property
     def x_space(self) -> Space:
@@ -180,7 +181,7 @@ class RBMModel(
         can break it.
         """
         if not (self.visible.unbounded and self.hidden.unbounded):
-            return jnp.array(1.0)
+            return jnp.ones((), self.weights.dtype)
         scaled = self.visible.stiffness()[:, None] * self.weights * self.hidden.stiffness()[None, :]
         if self.x_space.domain == self.z_space.domain == "nonnegative":
             scaled = jnp.maximum(scaled, 0.0)

@@ -27,6 +27,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from latentia.core.model import Centred, Constrained, FreeEnergy, Initialised, Scalar, Settles
 from latentia.core.parameters import buffer, weight
 from latentia.models.layered import LayeredModel
+from latentia.ops.arrays import float_type
 from latentia.units import AbstractUnits
 
 
@@ -52,8 +53,9 @@ class ReplicatedRBM(FreeEnergy, Settles, Centred, Constrained, Initialised):
     ) -> Self:
         """Small random weights, no offsets."""
         shape = (visible.n_statistics, hidden.n_statistics)
-        weights = weight_scale * jax.random.normal(key, shape)
-        return cls(visible, hidden, weights, jnp.zeros(shape[0]), jnp.zeros(shape[1]), copies)
+        dtype = float_type((visible, hidden))
+        weights = weight_scale * jax.random.normal(key, shape, dtype)
+        return cls(visible, hidden, weights, jnp.zeros(shape[0], dtype), jnp.zeros(shape[1], dtype), copies)
 
     def expanded(self) -> LayeredModel:
         """The machine with its copies written out."""
@@ -61,7 +63,8 @@ class ReplicatedRBM(FreeEnergy, Settles, Centred, Constrained, Initialised):
         edges = tuple((i, n + j) for i in range(n) for j in range(m))
         offsets = (*[self.visible_offset] * n, *[self.hidden_offset] * m)
         layers = ((self.visible,) * n, (self.hidden,) * m)
-        return LayeredModel(*layers, (self.weights,) * len(edges), offsets, jnp.array(0.0), edges)
+        constant = jnp.zeros((), self.weights.dtype)
+        return LayeredModel(*layers, (self.weights,) * len(edges), offsets, constant, edges)
 
     def _tied(self, model: LayeredModel) -> Self:
         """The model whose copies all look like the first ones of ``model``."""

@@ -128,7 +128,7 @@ class SparseCodingModel(ProxSplit, Decodes, Constrained, Initialised):
         rows = x if mean is None else x - mean[None, :]
         rows = jnp.maximum(rows, 0.0) if self.nonnegative else rows
         some = jnp.max(jnp.abs(rows), axis=1) > 0
-        rank = jax.random.uniform(key, (n,)) + jnp.where(some, 1.0, 0.0)  # rows of nothing come last
+        rank = jax.random.uniform(key, (n,), x.dtype) + jnp.where(some, 1.0, 0.0)  # rows of nothing come last
         picked = jax.lax.top_k(rank, min(k, n))[1][jnp.arange(k) % n]
         fresh = (jnp.arange(k) >= n) | ~some[picked]
         atoms = _normalised(rows[picked]) + jnp.where(fresh[:, None], self.atoms, jnp.zeros_like(self.atoms))

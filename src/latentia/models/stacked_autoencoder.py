@@ -30,6 +30,7 @@ from latentia.core import space
 from latentia.core.errors import DataError, ParameterError
 from latentia.estimator import checks, saving, training
 from latentia.estimator.finetuning import Finetunes
+from latentia.estimator.fresh import fresh
 from latentia.estimator.reconstructing import (
     RECONSTRUCTION_CHECKS,
     Loss,
@@ -286,8 +287,8 @@ class StackedAutoencoder(Finetunes, ReconstructionEstimator):
         units = {"sigmoid": "bernoulli", "linear": "gaussian"}[self._named()[index]]
 
         def make(rows: np.ndarray, key: PRNGKeyArray) -> Stage:
-            visible = make_units("gaussian" if real else "bernoulli", rows.shape[1])
-            rbm = RBMModel.make(visible, make_units(units, int(self.hidden[index])), key=key)
+            visible = fresh(make_units, "gaussian" if real else "bernoulli", rows.shape[1])
+            rbm = RBMModel.make(visible, fresh(make_units, units, int(self.hidden[index])), key=key)
             prepare = training.Encode(rbm.x_space, sample=not real)
             rbm = _started(rbm, prepare(jax.device_put(some_rows(rows, 0, weights)), key=key), key)
             return self._stage(index, rbm, objective("cd", k=1), prepare, rows.shape[0])

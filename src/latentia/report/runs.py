@@ -8,13 +8,13 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 
 from latentia import datasets, registry
 from latentia.core.errors import FileFormatError, RunFolderError
 from latentia.core.files import read_arrays
 from latentia.core.leaves import from_arrays
+from latentia.estimator.fresh import outline
 from latentia.estimator.saving import load
 from latentia.learning import checkpoint
 
@@ -166,7 +166,7 @@ def _read_checkpoint(run: Run) -> None:
         arrays, description = read_arrays(run.folder / checkpoint.FILE)
         entry, blueprint = registry.family(str(run.config["family"])), run.config["blueprint"]
         estimator = entry.estimator()(**{name: _tuples(value) for name, value in run.params.items()})
-        shape = eqx.filter_eval_shape(lambda: estimator.build(blueprint))
+        shape = outline(estimator.build, blueprint)
         own = {name.removeprefix(_MODEL): array for name, array in arrays.items() if name.startswith(_MODEL)}
         run.estimator = estimator.adopt(from_arrays(shape, own, source=checkpoint.FILE), blueprint)
     except Exception:  # there is none, or it is of no use: what was said about the model stands

@@ -11,13 +11,14 @@ from jaxtyping import PRNGKeyArray
 
 from latentia.core.algorithms import AbstractSampler, require
 from latentia.core.errors import ParameterError
-from latentia.ops.arrays import batch_size
+from latentia.ops.arrays import batch_size, cast_like
 from latentia.ops.loops import unrolled
 from latentia.samplers.diagnostics import diagnose
 
 
 def start(sampler: AbstractSampler, model: Any, x: Any, *, key: PRNGKeyArray) -> Any:
     """The states of many chains, one starting at each row of ``x``."""
+    x = cast_like(x, model)
     keys = jax.random.split(key, batch_size(x))
     return jax.vmap(lambda x, key: sampler.init(model, x, key=key))(x, keys)
 
@@ -98,6 +99,7 @@ def sample(
         raise ParameterError(
             f"A run needs thin ≥ 1, n_steps ≥ thin and n_warmup ≥ 0, got {thin=}, {n_steps=}, {n_warmup=}."
         )
+    x = cast_like(x, model)
     sampler, states, draws, metrics = _sample(sampler, model, x, fixed, n_warmup, n_steps // thin, thin, key)
     counts = {name: float(jnp.mean(value)) for name, value in metrics.items()}
     if "divergent" in counts:  # a share of all transitions

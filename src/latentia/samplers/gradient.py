@@ -33,7 +33,7 @@ from latentia.core.algorithms import AbstractSampler, Metrics
 from latentia.core.errors import ParameterError
 from latentia.core.model import AbstractModel, FreeEnergy
 from latentia.core.space import Domain
-from latentia.ops.arrays import batch_size
+from latentia.ops.arrays import batch_size, cast, float_type
 
 #: The gain of the n-th adaptation is (n + DELAY)^(−DECAY), and never less than FLOOR.
 DELAY, DECAY, FLOOR = 3.0, 0.75, 0.01
@@ -139,9 +139,10 @@ class AbstractGradientSampler(AbstractSampler):
 
     def sized(self, x: Any) -> Self:
         """With an inverse mass that fits chains starting at the rows of ``x``, for it to adapt."""
+        self = cast(self, float_type(x))
         if not self.adaptive or (self.inverse_mass is not None and self.mean is not None):
             return self
-        rows = _rows(x).astype(self.step_size.dtype)
+        rows = _rows(x)
         mass = _variances(rows) if self.inverse_mass is None else self.inverse_mass
         centre = jnp.mean(rows, axis=0)
         is_none = lambda leaf: leaf is None  # noqa: E731

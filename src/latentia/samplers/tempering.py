@@ -23,6 +23,7 @@ from latentia.core import tempering
 from latentia.core.algorithms import AbstractSampler, Metrics
 from latentia.core.errors import ParameterError
 from latentia.core.model import AbstractModel, Tempered
+from latentia.ops.arrays import cast, float_type
 
 
 class TemperingState(eqx.Module):
@@ -68,6 +69,10 @@ class ParallelTempering(AbstractSampler):
         """A swap hands on a joint state as its own sweep left it."""
         return True
 
+    def sized(self, x: Any) -> Self:
+        """With a ladder of the type of ``x``."""
+        return cast(self, float_type(x))
+
     def init(self, model: Tempered, x: Any, *, key: PRNGKeyArray) -> TemperingState:
         """All replicas start at ``x``."""
         n = self.betas.shape[0]
@@ -91,7 +96,7 @@ class ParallelTempering(AbstractSampler):
         _, (x, z) = jax.lax.scan(sweep, None, (self.betas, state.x, state.z, keys))
         log_accept = self._log_acceptance(base, model, x, z)
         pairs = jnp.arange(log_accept.shape[0])
-        chosen = pairs % 2 == jax.random.bernoulli(parity_key).astype(pairs.dtype)
+        chosen = pairs % 2 == jax.random.bernoulli(parity_key, jnp.float32(0.5)).astype(pairs.dtype)
         u = jax.random.uniform(swap_key, log_accept.shape, log_accept.dtype)
         swap = chosen & (jnp.log(u) < log_accept)
         order = jnp.arange(log_accept.shape[0] + 1)

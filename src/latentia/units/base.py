@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.model import AbstractPosterior, Scalar
 from latentia.core.space import Space
+from latentia.ops.arrays import float_type
 
 Value = Float[Array, "*shape"]
 Field = Float[Array, " n"]
@@ -89,7 +90,7 @@ class AbstractUnits(eqx.Module):
 
     def stiffness(self) -> Field:
         """The standard deviation of s(x) under a fixed field; only unbounded units need it."""
-        return jnp.ones(self.n_statistics)
+        return jnp.ones(self.n_statistics, float_type(self))
 
 
 class Factorial(AbstractPosterior):

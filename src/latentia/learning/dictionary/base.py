@@ -34,9 +34,10 @@ class Usage(eqx.Module):
     replaced: Int[Array, ""]
 
     @classmethod
-    def none(cls, n_atoms: int) -> Usage:
-        """Nothing is known."""
-        return cls(jnp.zeros(n_atoms), jnp.zeros(()), jnp.zeros((), jnp.int32))
+    def none(cls, atoms: Any) -> Usage:
+        """Nothing is known of these atoms."""
+        zeros = jnp.zeros(atoms.shape[0], atoms.dtype)
+        return cls(zeros, jnp.zeros((), atoms.dtype), jnp.zeros((), jnp.int32))
 
     def judged(self, n: float, sums: Statistics) -> np.ndarray | None:
         """How much every atom is used, if there are enough signals to tell, a batch of n included; else None.

@@ -63,8 +63,10 @@ class Online(DictionaryLearner):
         """Nothing is known."""
         del x, key
         k, d = model.dictionary.shape
-        still = jnp.array(model.dictionary, copy=True)
-        return OnlineState(jnp.zeros((k, k)), jnp.zeros((k, d)), still, jnp.zeros((), jnp.int32), Usage.none(k))
+        atoms = model.dictionary
+        second, cross = jnp.zeros((k, k), atoms.dtype), jnp.zeros((k, d), atoms.dtype)
+        still = jnp.array(atoms, copy=True)
+        return OnlineState(second, cross, still, jnp.zeros((), jnp.int32), Usage.none(atoms))
 
     def find_codes(self, model: Any, x: np.ndarray, state: OnlineState) -> Any:
         """Codes of atoms moved ahead along their drift; each batch is new, so there is nothing to start from."""

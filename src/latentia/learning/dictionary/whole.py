@@ -14,6 +14,7 @@ raises the objective.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -47,8 +48,9 @@ class Whole(DictionaryLearner):
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> WholeState:
         """No codes yet."""
         del key
-        n, k = x.shape[0], model.dictionary.shape[0]
-        return WholeState(jnp.zeros((n, k)) if self.warm and n * k <= KEPT_CODES else None, Usage.none(k))
+        atoms, shape = model.dictionary, (x.shape[0], model.dictionary.shape[0])
+        kept = self.warm and math.prod(shape) <= KEPT_CODES
+        return WholeState(jnp.zeros(shape, atoms.dtype) if kept else None, Usage.none(atoms))
 
     def find_codes(self, model: Any, x: np.ndarray, state: WholeState) -> Any:
         """From those of the last step, where they are of the same rows."""
