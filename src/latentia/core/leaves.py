@@ -44,9 +44,15 @@ def from_arrays(
     for name, leaf in zip(wanted, flat, strict=True):
         found = arrays[name]
         both_floating = any_precision and all(np.issubdtype(a.dtype, np.floating) for a in (found, leaf))
-        if found.shape != leaf.shape or (found.dtype != leaf.dtype and not both_floating):
+        counted = found.dtype == np.int32 and leaf.dtype == np.float32  # what earlier releases counted in integers
+        if found.shape != leaf.shape or (found.dtype != leaf.dtype and not (both_floating or counted)):
             raise FileFormatError(
                 f"{source} does not fit this model: {name} is {found.dtype}{list(found.shape)}, "
                 f"expected {leaf.dtype}{list(leaf.shape)}."
             )
-    return eqx.combine(jax.tree.unflatten(treedef, [jnp.asarray(arrays[name]) for name in wanted]), static)
+    whole = [np.issubdtype(arrays[name].dtype, np.integer) for name in wanted]
+    leaves = [
+        jnp.asarray(arrays[name], leaf.dtype if integers else None)
+        for name, leaf, integers in zip(wanted, flat, whole, strict=True)
+    ]
+    return eqx.combine(jax.tree.unflatten(treedef, leaves), static)

@@ -49,8 +49,8 @@ def _parts(value: Any, inside: tuple[int, ...]) -> Iterable[bytes]:
     if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     if issparse(value):
-        value = (value.data, value.indices, value.indptr, value.shape) if value.format == "csr" else value.tocsr()
-        yield from _parts(value, inside)
+        rows: Any = value.tocsr()
+        yield from _parts((rows.data, rows.indices, rows.indptr, rows.shape), inside)
     elif isinstance(value, np.ndarray | jax.Array) and np.asarray(value).dtype != object:
         yield from _array(value)
     elif isinstance(value, Mapping):
@@ -74,7 +74,7 @@ def _parts(value: Any, inside: tuple[int, ...]) -> Iterable[bytes]:
     elif isinstance(value, type):
         yield f"{value.__module__}.{value.__qualname__}".encode()
     elif isinstance(value, numbers.Real) and not isinstance(value, bool):
-        yield repr(float(value) if abs(value) < 2**53 else value).encode()  # 1 is 1.0
+        yield repr(float(value) if abs(float(value)) < 2**53 else value).encode()  # 1 is 1.0
     elif value is None or isinstance(value, bool | str | bytes | Path | numbers.Number):
         yield f"{type(value).__name__} {value!r}".encode()
     else:
@@ -115,5 +115,4 @@ def _object(value: Any, inside: tuple[int, ...]) -> Iterable[bytes]:
     else:
         fields = getattr(value, "__dict__", {})
     yield from _parts(dict(fields), inside)
-    if hasattr(value, "__wrapped__"):
-        yield from _parts(value.__wrapped__, inside)
+    yield from _parts(getattr(value, "__wrapped__", None), inside)

@@ -21,7 +21,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import PRNGKeyArray
@@ -33,6 +32,7 @@ from latentia.core.sharding import data_mesh, replicated
 from latentia.learning import checkpoint, interrupts
 from latentia.learning.batches import Batches, RowOrder
 from latentia.learning.compiled import AbstractPrepare, Carry, Inputs, is_compiled, run_chunk
+from latentia.learning.further import resized
 from latentia.learning.guard import Guard
 from latentia.learning.hosted import HostBatches, run_on_host
 from latentia.learning.progress import Display, Silent
@@ -210,12 +210,17 @@ class _Run:
             self._start(model, state)
 
     def _start(self, model: Any, state: Any) -> None:
+        first_key = jax.random.fold_in(self.key, 0)
         if state is None:
-            init_key, prepare_key = jax.random.split(jax.random.fold_in(self.key, 0))
+            init_key, prepare_key = jax.random.split(first_key)
             x = self.prepare(jax.device_put(self.batches.sample(self.settings.batch_size)), key=prepare_key)
             state, top = _init(self.learner, model, x, init_key)
         else:
-            state, top = self._resized(state, model), _largest(model)
+            n = self.settings.batch_size
+            rows, weighted = self.batches.sample(n), self.batches.weights is not None
+            rows = jax.device_put(np.resize(rows, (n, *rows.shape[1:])))  # a batch may be more than all rows
+            state = resized(state, model, self.learner, self.prepare, rows, weighted=weighted, key=first_key)
+            top = _largest(model)
         self.limit = EXPLOSION * max(1.0, float(top))
         self.carry = _spread(_copy(Carry(model, state)), self.mesh)
         self.best = _copy(self.learner.final(model, state)) if self.settings.patience else None
@@ -229,35 +234,6 @@ class _Run:
             self._resume(folder)
         else:
             (folder / "metrics.jsonl").write_text("")
-
-    def _resized(self, state: Any, model: Any) -> Any:
-        """A state that may have seen batches of another size: what depends on that begins afresh.
-
-        That is what a step would leave in another shape than it finds it (the chains of CD, which start at the
-        batch); persistent chains are kept, however many there are.
-        """
-        n = self.settings.batch_size
-        rows = jax.device_put(self.batches.sample(n))
-        rows = rows if rows.shape[0] == n else jnp.resize(rows, (n, *rows.shape[1:]))
-        init_key, prepare_key = jax.random.split(jax.random.fold_in(self.key, 0))
-
-        def begun(model: Any, rows: Any) -> Any:
-            return self.learner.init(model, self.prepare(rows, key=prepare_key), key=init_key)
-
-        def after(model: Any, state: Any, rows: Any) -> Any:
-            x = self.prepare(rows, key=prepare_key)
-            weights = None if self.batches.weights is None else jnp.ones(n, jnp.float32)
-            return self.learner.step(model, x, weights, state, key=init_key, since=1)[1]
-
-        found = eqx.filter_eval_shape(begun, model, rows)
-        if _same_shapes(state, found):
-            return state
-        if not self.learner.host_side:
-            found = eqx.filter_eval_shape(after, model, state, rows)
-            if _same_shapes(state, found):
-                return state
-        fresh = eqx.filter_jit(begun)(model, rows)
-        return jax.tree.map(lambda old, new, wanted: old if old.shape == wanted.shape else new, state, fresh, found)
 
     def _resume(self, folder: Path) -> None:
         fresh = (self.carry, self.best)
@@ -416,11 +392,6 @@ def _spread(tree: Any, mesh: Mesh) -> Any:
     everywhere = replicated(mesh)
     on_mesh = lambda leaf: isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == mesh  # noqa: E731
     return jax.tree.map(lambda leaf: leaf if on_mesh(leaf) else jax.device_put(leaf, everywhere), tree)
-
-
-def _same_shapes(a: Any, b: Any) -> bool:
-    shapes = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree) for tree in (a, b)]
-    return shapes[0] == shapes[1]
 
 
 _largest = eqx.filter_jit(largest)
