@@ -30,7 +30,8 @@ SHARES = np.column_stack([*RNG.dirichlet([2.0, 1.0], N).T, np.zeros(N)]).astype(
 
 def mixture(kind):
     model = MixtureModel.make(D, K, key=jax.random.key(2), covariance_type=kind, reg_covar=0.03)
-    return eqx.tree_at(lambda m: m.precision_cholesky, model, 1.7 * model.precision_cholesky)
+    places = lambda m: (m.means, m.precision_cholesky)  # noqa: E731
+    return eqx.tree_at(places, model, (jnp.asarray(X[[0, 4, 8]]), 0.7 * model.precision_cholesky))
 
 
 @eqx.filter_jit
@@ -93,11 +94,10 @@ def test_weights_are_repetitions_whatever_their_scale_and_none_teach_nothing(lea
     assert float(metrics["log_likelihood"]) == 0.0
 
 
-def ica(density=None):
+def ica():
     whole = np.random.default_rng(1).normal(size=(D, D)) + 2 * np.eye(D)
     zeros = jnp.zeros(D)
-    density = sources.Logistic() if density is None else density
-    return ICAModel(jnp.asarray(whole, jnp.float32), zeros, zeros, jnp.eye(D), density)
+    return ICAModel(jnp.asarray(whole, jnp.float32), zeros, zeros, jnp.eye(D), sources.Logistic())
 
 
 @pytest.mark.parametrize("counts", [COUNTS, np.zeros(N, np.float32), np.full(N, 0.2, np.float32)], ids=str)
@@ -123,14 +123,11 @@ def mixed():
     return (s @ (rng.normal(size=(3, 3)) + 2 * np.eye(3))).astype(np.float32), rng.integers(0, 3, 300)
 
 
-@pytest.mark.parametrize(
-    "density", [sources.Sech(), sources.Extended(jnp.zeros(D, bool))], ids=["sech", "extended"]
-)
-def test_the_scale_of_weights_does_not_move_quasi_newton(mixed, density):
+def test_the_scale_of_weights_does_not_move_quasi_newton(mixed):
     """Weights of the rows that are left after others were held out average to anything."""
     x, counts = mixed
     learner = QuasiNewton.make(40, 1e-5, per_step=40)
-    model = ica(density)
+    model = ica()
     found = []
     for rows, weights in (
         (np.repeat(x, counts, axis=0), None),

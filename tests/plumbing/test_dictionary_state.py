@@ -33,9 +33,9 @@ def bits(one, other):
 @pytest.mark.parametrize("update", [*UPDATES])
 def test_an_interrupted_run_ends_as_one_that_was_not(update, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 1e9)  # only what is written at the interruption
-    monkeypatch.setattr(base, "TRIAL", 7)  # atoms are judged now and then, and not where the run is interrupted
+    monkeypatch.setattr(base, "TRIAL", 11)  # atoms are judged now and then, and not where the run is interrupted
     start = np.eye(6, 5) + 0.5
-    start[-1] = start[0] * 1.0000001
+    start[-1] *= 1e-3  # too short to be used
     options = {**SMALL, "update": update, "center": True, "dictionary_init": start}
 
     def stop(event):

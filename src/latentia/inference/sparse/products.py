@@ -58,6 +58,8 @@ def working_set_solver(
     whole = whole._replace(a=a, inverse=1 / a, norms=norms)
 
     def restricted(c: np.ndarray, square: float, atoms: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, int]:
+        if not len(atoms):  # a signal that no atom stands out in: its code is zero
+            return z, 1
         part = scaled[atoms]
         gram = gram_matrix(part, columns(part)) + np.diag(ridges[atoms])
         problem = make_problem(gram, np.ones(len(atoms)), terms.only(atoms, a), features=features, dtype=dtype)
