@@ -45,6 +45,7 @@ class Dataset:
         image_shape: ``(h, w)`` or ``(h, w, 3)`` when each row is a picture, in row-major order.
         domain: ``"binary"``, ``"unit"``, ``"real"`` or ``"categorical"``.
         description: one line: source, split and scaling.
+        feature_names: the names of the columns of ``X``, where the file has some.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Dataset:
     image_shape: tuple[int, ...] | None = None
     domain: Domain = "real"
     description: str = ""
+    feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         _check_rows(self.name, "X", self.X, "y", self.y)
@@ -71,6 +73,11 @@ class Dataset:
             raise DataError(
                 f"Data set {self.name!r}: image_shape {self.image_shape} needs "
                 f"{math.prod(self.image_shape)} columns but X has {self.X.shape[1]}."
+            )
+        if self.feature_names is not None and len(self.feature_names) != self.X.shape[1]:
+            raise DataError(
+                f"Data set {self.name!r}: X has {self.X.shape[1]} columns but there are "
+                f"{len(self.feature_names)} names. Each column needs one name."
             )
         check_domain_name(self.domain)
 
