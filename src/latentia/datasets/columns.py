@@ -19,12 +19,18 @@ def names_of(estimator: Any) -> list[str] | None:
     return None if names is None else [str(name) for name in names]
 
 
-def arranged(data: Dataset, names: Sequence[str] | None) -> Dataset:
+def arranged(data: Dataset, names: Sequence[str] | None, *, source: str | None = None) -> Dataset:
     """The data with the named columns in the order of ``names``.
 
     Data without names, and names that are not known (None), mean that columns go by position: the data stay as they
     are. Otherwise every name must be there, and nothing else.
+
+    Args:
+        data: as loaded.
+        names: those that the model knows.
+        source: what to call the data in a message; by default their own name.
     """
+    source = source or data.name
     own = data.feature_names
     if names is None or own is None or list(own) == list(names):
         return data
@@ -33,13 +39,13 @@ def arranged(data: Dataset, names: Sequence[str] | None) -> Dataset:
     if missing:
         others = f" It has columns that the model does not know: {_listed(unknown)}." if unknown else ""
         raise DataError(
-            f"{data.name}: {_count(missing)} that the model was trained on {_verb(missing)} missing: "
+            f"{source}: {_count(missing)} that the model was trained on {_verb(missing)} missing: "
             f"{_listed(missing)}.{others} Add or rename them; columns are found by their names, in any order."
         )
     if unknown:
         raise DataError(
-            f"{data.name}: {_count(unknown)} that the model was not trained on: {_listed(unknown)}. Drop them; a "
-            f"column of labels can be named with target={unknown[0]} (--data-option target={unknown[0]})."
+            f"{source}: {_count(unknown)} that the model was not trained on: {_listed(unknown)}. Drop them; if one "
+            f"holds labels, say so when it is loaded: target={unknown[0]} (--data-option target={unknown[0]})."
         )
     order = [own.index(name) for name in names]
     test = None if data.X_test is None else data.X_test[:, order]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +37,7 @@ def load_csv(
     names, mark, header = _peek(path, delimiter)
     if header:
         check_names(str(path), names)
-        _check_width(path, mark, header, len(names))
+    _check_width(path, mark, header, len(names))
     column = None if target is None else _column(path, names, header, target)
     features = [i for i in range(len(names)) if i != column]
     if not features:
@@ -112,14 +113,18 @@ def column_names(path: Path) -> tuple[str, ...]:
 
 
 def _check_width(path: Path, mark: str, header: int, width: int) -> None:
-    """Refuse a table whose first row has more or fewer cells than its header: its columns would be shifted."""
-    with path.open(encoding="utf-8-sig", newline="") as stream:
-        rows = csv.reader((line for number, line in enumerate(stream) if number >= header), delimiter=mark)
-        cells = next((row for row in rows if row), None)
-    if cells is not None and len(cells) != width:
+    """Refuse a table with a row of more or fewer cells: NumPy would leave some out, or shift the columns."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            rows = csv.reader(itertools.islice(stream, header, None), delimiter=mark)
+            odd = next(((i, len(row)) for i, row in enumerate(filter(None, rows)) if len(row) != width), None)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise damaged(path, f"it is not a table in UTF-8 text ({error})") from error
+    if odd is not None:
+        what = "columns in the header" if header else "cells in the first row"
         raise FileFormatError(
-            f"{path} names {width} columns in its header, but its first row has {len(cells)} cells. Name every "
-            "column, numbers of rows too, or leave such a column out."
+            f"{path} is not a table: {width} {what}, but {odd[1]} in row {odd[0]} (counted from 0, without the "
+            "header). The file may be cut off; name every column, numbers of rows too."
         )
 
 
