@@ -183,5 +183,5 @@ def test_a_header_must_tell_columns_apart(shell: Shell, tmp_path: Path, suffix: 
         path.write_text(",a,b\n0,2,3\n1,5,7\n")  # pandas' index
         assert "column 0 (counted from 0) has no name" in shell.refused(*fit)
         path.write_text("a,b\n0,2,3\n1,5,7\n")  # R's row names
-        assert "2 columns" in shell.refused(*fit)
+        assert "2 columns in the header, but 3 in row 0" in shell.refused(*fit)
     assert not (tmp_path / "run").exists()

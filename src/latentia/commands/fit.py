@@ -83,7 +83,7 @@ def fit() -> None:
 
     \b
     Examples:
-      latentia fit rbm digits --binarize sample --n-components 100 --out runs/digits
+      latentia fit rbm digits --binarize sample --n-components 100 --n-epochs 400 --out runs/digits
       latentia fit gaussian-rbm patches --data-option patch_size=8 --out runs/patches
       latentia fit rbm mine.npy --n-epochs 50 --out runs/mine
       latentia fit rbm mine.npy --n-epochs 50 --out runs/mine --resume

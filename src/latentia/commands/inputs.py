@@ -98,7 +98,14 @@ class Run:
     @property
     def data(self) -> dict[str, Any]:
         """What the run remembers of its data; empty for a model file on its own."""
-        return self.config.get("data") or {}
+        data = self.config.get("data") or {}
+        sound = isinstance(data, dict) and isinstance(data.get("options") or {}, dict)
+        if not sound or not isinstance(data.get("name") or "", str):
+            raise FileFormatError(
+                f"{self.folder}/{CONFIG} does not say properly which data the run was trained on. Restore a copy, "
+                "or use the model file on its own."
+            )
+        return data
 
     def estimator(self) -> Any:
         """The fitted estimator."""
@@ -119,21 +126,23 @@ class Run:
             estimator: the fitted estimator.
             names: of the columns, for a file that does not name them.
         """
+        from latentia.datasets import columns
+
         remembered = self.data.get("name")
         source = source or remembered
         if source is None:
             raise DataError(f"{self.model_path} does not name the data it was trained on. Name some after it.")
         if not options and source == remembered:
             options = dict(self.data.get("options") or {})
-        from latentia.datasets import columns
-
         found = load_data(source, self._with_labels(source, options))
         dataset, wanted = found.dataset, columns.names_of(estimator)
         if dataset.feature_names is None and names is not None and len(names) == dataset.X.shape[1]:
             dataset = dataclasses.replace(dataset, feature_names=tuple(names))
-        if wanted is not None and dataset.feature_names is None:
+        header = dataset.feature_names
+        if header is None and wanted is not None and len(wanted) == dataset.X.shape[1]:
             remark(f"{source} does not name its columns; they are taken in the model's order: {', '.join(wanted)}")
-        return dataclasses.replace(found, dataset=columns.arranged(dataset, wanted), header=dataset.feature_names)
+            header = tuple(wanted)
+        return dataclasses.replace(found, dataset=columns.arranged(dataset, wanted, source=source), header=header)
 
     def _with_labels(self, source: str, options: dict[str, Any]) -> dict[str, Any]:
         """The options, with the run's own column of labels where another table has it too."""

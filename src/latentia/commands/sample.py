@@ -23,7 +23,7 @@ from latentia.core.errors import DataError
 @click.option("--given", type=click.Path(), help="File of rows with known entries, NaN where unknown.")
 @click.option("--mask", type=click.Path(), help="File of 0 and 1: 1 where --given is known.")
 @click.option("--mean", is_flag=True, help="Mean given the last latents instead of a draw: smoother pictures.")
-@click.option("--seed", type=click.IntRange(0), help="Random seed. [default: the model's own]")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Random seed. [default: the model's own]")
 @quiet_option
 @json_option
 def sample(

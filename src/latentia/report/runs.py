@@ -66,7 +66,8 @@ class Run:
     def data(self) -> dict[str, Any]:
         """What the configuration says about the data; empty if nothing."""
         data = self.config.get("data")
-        return data if isinstance(data, dict) else {}
+        sound = isinstance(data, dict) and isinstance(data.get("options") or {}, dict)
+        return data if sound else {}
 
     @property
     def source(self) -> str | None:
