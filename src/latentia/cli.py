@@ -37,7 +37,7 @@ The five-minute path, without a download:
 
 \b
 Then train one, look at it, use it:
-  latentia fit rbm digits --binarize sample --out runs/digits
+  latentia fit rbm digits --binarize sample --n-components 100 --n-epochs 400 --out runs/digits
   latentia report runs/digits
   latentia evaluate runs/digits
   latentia sample runs/digits -n 64 --out samples.npy --png samples.png

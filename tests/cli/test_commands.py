@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +16,6 @@ import latentia
 from latentia import likelihood
 from latentia.commands import evaluate
 from latentia.datasets import available
-from latentia.estimator.energy import UnnormalisedEstimator
-from latentia.estimator.reconstructing import ReconstructionEstimator
-from latentia.estimator.sparse import SparseEstimator
-from latentia.registry import FAMILIES, Family
 
 from .conftest import TINY, Shell
 
@@ -49,46 +44,6 @@ def test_fit_leaves_a_run_folder_that_says_where_it_came_from(run: Path) -> None
     assert config["compile_seconds"] >= 0
     assert config["environment"]["jax"]
     assert latentia.load(run / "model.safetensors").n_components == 4
-
-
-def _written(value: Any) -> str:
-    """As one would type it: sizes with commas."""
-    return "".join(f"{n}," for n in value) if isinstance(value, tuple) else str(value)
-
-
-#: What stands in place of a log-likelihood where there is none.
-INSTEAD = {
-    UnnormalisedEstimator: "score_matching",
-    SparseEstimator: "objective",
-    ReconstructionEstimator: "reconstruction_loss",
-}
-
-
-@pytest.mark.parametrize("entry", FAMILIES, ids=[entry.name for entry in FAMILIES])
-def test_every_family_fits_encodes_and_evaluates(shell: Shell, tmp_path: Path, entry: Family) -> None:
-    family, data = entry.name, "bars" if entry.tiny_data == "binary" else "mixtures"
-    sizes = {**entry.tiny, "n_components": 2} if "n_components" in entry.tiny else entry.tiny
-    words = [word for name, value in sizes.items() for word in (f"--{name.replace('_', '-')}", _written(value))]
-    words += ["--data-option", "n=200"] if data == "bars" else []
-    words += ["--n-epochs", "2"] if entry.kind.startswith("Deep") else []
-    summary = shell.json("fit", family, data, *words, "--random-state", "0", "--out", tmp_path / "run")
-    assert summary["family"] == family
-    assert Path(summary["files"]["model"]).is_file()
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["family"] == family
-    assert config["data"]["name"] == data
-    codes = shell.json("encode", tmp_path / "run", "--out", tmp_path / "codes.npy")
-    assert codes["shape"][1] == latentia.load(tmp_path / "run" / "model.safetensors")._n_features_out
-    result = shell.json("evaluate", tmp_path / "run", "--temperatures", 50, "--chains", 8)
-    told = next((key for kind, key in INSTEAD.items() if issubclass(entry.estimator(), kind)), None)
-    if told is None:
-        assert result["log_likelihood"]["lower"] <= result["log_likelihood"]["upper"]
-        return
-    loaded = latentia.load(tmp_path / "run" / "model.safetensors")
-    X = latentia.datasets.load(data, **({"n": 200} if data == "bars" else {}))
-    wanted = -loaded.score(X.X if X.X_test is None else X.X_test)
-    assert result[told] == pytest.approx(wanted, rel=1e-4)
-    assert "no log-likelihood" in shell.ok("evaluate", tmp_path / "run")
 
 
 def test_fit_on_own_files(shell: Shell, tmp_path: Path, rows: np.ndarray) -> None:

@@ -164,6 +164,30 @@ def test_sampling_mistakes(shell: Shell, run: Path, tmp_path: Path, rows: np.nda
     assert "pictures" in shell.refused("sample", alone, "--png", tmp_path / "s.png", *out)
 
 
+def test_damaged_settings(shell: Shell, run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    config = json.loads((copy / "config.json").read_text())
+    for data in ("bars", [1], {"name": 5}, {"name": "bars", "options": [1]}):
+        (copy / "config.json").write_text(json.dumps({**config, "data": data}))
+        for words in (["evaluate", copy], ["encode", copy, "--out", tmp_path / "c.npy"]):
+            message = shell.refused(*words)
+            assert "config.json" in message
+            assert short(message)
+        shell.ok("report", copy, "--out", tmp_path / "r.html")  # of what is left
+
+
+def test_seeds_and_options_out_of_range(shell: Shell, run: Path, tmp_path: Path, rows: np.ndarray) -> None:
+    np.save(tmp_path / "rows.npy", rows)
+    for words in (
+        ["sample", run, "--seed", 2**32, "--steps", 2, "--out", tmp_path / "s.npy"],
+        ["fit", "rbm", "bars", "--random-state", 2**32, "--out", tmp_path / "run"],
+        ["fit", "rbm", tmp_path / "rows.npy", "--data-option", "scale=abc", "--out", tmp_path / "run"],
+        ["fit", "rbm", tmp_path / "rows.npy", "--data-option", "scale=true", "--out", tmp_path / "run"],
+    ):
+        shell.refused(*words)
+
+
 def _folder(path: Path) -> Path:
     path.mkdir()
     return path

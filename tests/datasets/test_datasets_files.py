@@ -10,7 +10,7 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from latentia.core.errors import DataError, FileFormatError, ParameterError, UnknownNameError
-from latentia.datasets import available, files, load, open_memmap
+from latentia.datasets import Dataset, available, files, load, open_memmap
 
 ROWS = np.array([[0.5, -2.0, 3.0], [4.0, 5.5, 6.0]], np.float64)
 
@@ -236,6 +236,17 @@ def test_csv(tmp_path, text):
     np.testing.assert_array_equal(load(tmp_path / "t.csv").X, ROWS)
 
 
+def test_tables_keep_the_names_of_their_features(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('a,"b, c",kind\n1,2,x\n3,4,y\n')
+    assert load(path, target="kind").feature_names == ("a", "b, c")
+    assert load(path, target=2).feature_names == ("a", "b, c")
+    path.write_text("1,2\n3,4\n")
+    assert load(path).feature_names is None
+    with pytest.raises(DataError, match="1 names"):
+        Dataset("x", np.zeros((2, 2)), feature_names=("a",))
+
+
 def test_csv_target(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text('\ufeff"a","kind, really",b\n1,"cat, big",2\n3,dog,4\n', encoding="utf-8")
@@ -266,6 +277,11 @@ def test_csv_wrong(tmp_path):
         ("a,b\n", DataError),
         ("1,2\n3\n", FileFormatError),
         ("1,2\nx,3\n", FileFormatError),
+        ("1,2\n3,4,5\n", FileFormatError),
+        ("a,b\n1,2\n3,4,5\n", FileFormatError),
+        ("a,b\n1,2\n3\n", FileFormatError),
+        ("a,a\n1,2\n", DataError),
+        ("a,\n1,2\n", DataError),
     ]:
         path.write_text(text)
         with pytest.raises(error, match=r"t\.csv"):
@@ -287,6 +303,7 @@ def test_parquet(tmp_path):
     pandas.DataFrame({"a": [1.5, 2.5], "kind": ["x", "y"], "flag": [True, False], "n": [3, 4]}).to_parquet(path)
     data = load(path, target="kind")
     np.testing.assert_array_equal(data.X, [[1.5, 1, 3], [2.5, 0, 4]])
+    assert data.feature_names == ("a", "flag", "n")
     assert list(data.y) == ["x", "y"]
     with pytest.raises(FileFormatError, match="'kind'"):
         load(path)

@@ -14,6 +14,7 @@ from plumbing.recorder import Clock, Noisy, Recorder
 from latentia.core.errors import DivergenceError, NotNormalisableError
 from latentia.learning import batches, checkpoint
 from latentia.learning.fit import Settings, fit
+from latentia.ops import mapped as mapped_files
 from latentia.ops import random
 
 N_ROWS, BATCH, CHUNK = 20, 5, 4
@@ -232,7 +233,7 @@ def test_streamed_chunks_are_those_of_an_array_whatever_they_may_take(tmp_path, 
 
 def test_a_selection_of_a_memory_map_reads_its_own_rows(tmp_path):
     kept = np.array([1, 2, 5, 11, 12, 13, 19])
-    selection = batches.MappedRows(mapped(tmp_path), kept)
+    selection = mapped_files.MappedRows(mapped(tmp_path), kept)
     np.testing.assert_array_equal(np.asarray(selection), ROWS[kept])
     np.testing.assert_array_equal(
         batches.read_rows(selection, np.array([[6, 0], [3, 3]])), ROWS[kept][[[6, 0], [3, 3]]]

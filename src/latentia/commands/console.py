@@ -99,6 +99,12 @@ def say(text: str) -> None:
     sys.stdout.flush()  # the next line may take long, also in a pipe
 
 
+def remark(text: str) -> None:
+    """Say on standard error what does not stop a command but should be known."""
+    note = f"warning: {text}"
+    click.echo(wrapped(note) if sys.stderr.isatty() else note, err=True)
+
+
 @contextmanager
 def working(what: str, *, quiet: bool = False) -> Iterator[None]:
     """A spinner with the time spent so far, on standard error, while something takes long; nothing in a pipe."""

@@ -21,7 +21,7 @@ def datasets(as_json: bool) -> None:
     Examples:
       latentia datasets
       latentia datasets --json
-      latentia fit rbm digits --binarize sample --out runs/digits
+      latentia fit rbm digits --binarize sample --n-components 100 --n-epochs 400 --out runs/digits
     """
     from latentia.datasets import available
 

@@ -41,7 +41,7 @@ def encode(
     found = open_run(run)
     with working("encoding", quiet=quiet):
         estimator = found.estimator()
-        rows, labels, name = found.load_data(data, dict(data_options)).rows(split)
+        rows, labels, name = found.load_data(data, dict(data_options), estimator).rows(split)
         codes = estimator.transform(rows)
     write_rows(out, codes, names=[str(n) for n in estimator.get_feature_names_out()], labels=labels)
     result: dict[str, Any] = {"out": str(out), "shape": list(codes.shape), "split": name}

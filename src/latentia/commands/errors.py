@@ -69,8 +69,10 @@ def _explain(error: Exception) -> tuple[str, int]:
 
 
 def _refused_by_sklearn(error: ValueError) -> bool:
-    """Whether scikit-learn's checks of the data or of a seed refused what the user gave."""
+    """Whether scikit-learn's checks of the data or of a seed (which ask NumPy) refused what the user gave."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    while frames and frames[-1].startswith("numpy.random"):
+        frames.pop()
     return bool(frames) and frames[-1].startswith("sklearn.utils.")
 
 

@@ -55,7 +55,7 @@ def evaluate(
     found = open_run(run)
     with working("loading", quiet=quiet):
         estimator = found.estimator()
-        source = found.load_data(data, dict(data_options))
+        source = found.load_data(data, dict(data_options), estimator)
     rows, _, name = source.rows(split)
     numbers = {"method": method, "n_temperatures": temperatures, "n_chains": chains}
     options = {key: value for key, value in numbers.items() if value is not None}

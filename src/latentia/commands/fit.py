@@ -83,7 +83,7 @@ def fit() -> None:
 
     \b
     Examples:
-      latentia fit rbm digits --binarize sample --n-components 100 --out runs/digits
+      latentia fit rbm digits --binarize sample --n-components 100 --n-epochs 400 --out runs/digits
       latentia fit gaussian-rbm patches --data-option patch_size=8 --out runs/patches
       latentia fit rbm mine.npy --n-epochs 50 --out runs/mine
       latentia fit rbm mine.npy --n-epochs 50 --out runs/mine --resume
@@ -237,7 +237,12 @@ def train(estimator: Any, source: Source, out: Path) -> None:
         with contextlib.suppress(LatentiaError, OSError):  # the first error is the one to tell
             _describe(estimator, source, out)
         raise
-    if not (out / MODEL).is_file():
+    names = source.dataset.feature_names
+    if names is not None and len(names) == estimator.n_features_in_:
+        import numpy as np
+
+        estimator.feature_names_in_ = np.asarray(names, dtype=object)
+    if names is not None or not (out / MODEL).is_file():
         estimator.save(out / MODEL)
     _describe(estimator, source, out)
 

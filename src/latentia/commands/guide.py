@@ -6,6 +6,7 @@ import difflib
 import re
 import shutil
 import textwrap
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -135,7 +136,10 @@ class Guide(click.Group):
         run = super().main
         if not standalone_mode:
             return run(args, *rest, standalone_mode=False, **extra)
-        return guarded(lambda words: run(words, *rest, standalone_mode=False, obj=words, **extra), args)
+        with warnings.catch_warnings():
+            # scikit-learn's remark on arrays: here the names have been compared when the file was read.
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")
+            return guarded(lambda words: run(words, *rest, standalone_mode=False, obj=words, **extra), args)
 
 
 def _unknown(name: str, commands: list[str]) -> str:

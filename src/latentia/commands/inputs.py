@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from latentia.commands.console import remark
 from latentia.commands.parameters import Value
 from latentia.core.errors import DataError, FileFormatError, RunFolderError
 
@@ -47,11 +49,12 @@ data_option = click.option(
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Data as loaded, and the name or path to load them again by."""
+    """Data as loaded, the name or path to load them again by, and the columns' names in the file's own order."""
 
     dataset: Dataset
     source: str
     options: dict[str, Any]
+    header: tuple[str, ...] | None = None
 
     def describe(self) -> dict[str, Any]:
         """What a run folder remembers of its data."""
@@ -62,6 +65,7 @@ class Source:
             "image_shape": None if data.image_shape is None else list(data.image_shape),
             "description": data.description,
             "domain": data.domain,
+            "feature_names": None if data.feature_names is None else list(data.feature_names),
         }
 
     def rows(self, split: str | None) -> tuple[np.ndarray, Any, str]:
@@ -94,7 +98,14 @@ class Run:
     @property
     def data(self) -> dict[str, Any]:
         """What the run remembers of its data; empty for a model file on its own."""
-        return self.config.get("data") or {}
+        data = self.config.get("data") or {}
+        sound = isinstance(data, dict) and isinstance(data.get("options") or {}, dict)
+        if not sound or not isinstance(data.get("name") or "", str):
+            raise FileFormatError(
+                f"{self.folder}/{CONFIG} does not say properly which data the run was trained on. Restore a copy, "
+                "or use the model file on its own."
+            )
+        return data
 
     def estimator(self) -> Any:
         """The fitted estimator."""
@@ -102,15 +113,48 @@ class Run:
 
         return load(self.model_path)
 
-    def load_data(self, source: str | None, options: dict[str, Any]) -> Source:
-        """The data named; or those of the run itself, with the options they were loaded with."""
+    def load_data(
+        self, source: str | None, options: dict[str, Any], estimator: Any, names: Sequence[str] | None = None
+    ) -> Source:
+        """The data named; or those of the run itself, with the options they were loaded with.
+
+        Their columns come in the order in which the estimator learned them: this is where names are compared.
+
+        Args:
+            source: name or path; None for the run's own data.
+            options: of the loader; the run's own for the run's own data.
+            estimator: the fitted estimator.
+            names: of the columns, for a file that does not name them.
+        """
+        from latentia.datasets import columns
+
         remembered = self.data.get("name")
         source = source or remembered
         if source is None:
             raise DataError(f"{self.model_path} does not name the data it was trained on. Name some after it.")
         if not options and source == remembered:
             options = dict(self.data.get("options") or {})
-        return load_data(source, options)
+        found = load_data(source, self._with_labels(source, options))
+        dataset, wanted = found.dataset, columns.names_of(estimator)
+        if dataset.feature_names is None and names is not None and len(names) == dataset.X.shape[1]:
+            dataset = dataclasses.replace(dataset, feature_names=tuple(names))
+        header = dataset.feature_names
+        if header is None and wanted is not None and len(wanted) == dataset.X.shape[1]:
+            remark(f"{source} does not name its columns; they are taken in the model's order: {', '.join(wanted)}")
+            header = tuple(wanted)
+        return dataclasses.replace(found, dataset=columns.arranged(dataset, wanted, source=source), header=header)
+
+    def _with_labels(self, source: str, options: dict[str, Any]) -> dict[str, Any]:
+        """The options, with the run's own column of labels where another table has it too."""
+        from latentia.datasets import tables
+
+        target, path = (self.data.get("options") or {}).get("target"), Path(source).expanduser()
+        if "target" in options or not isinstance(target, str) or not path.is_file():
+            return options
+        if path.suffix.lower() not in (".csv", ".parquet") or target not in tables.column_names(path):
+            return options
+        remark(f"the column {target!r} of {source} holds the labels, as in the run's own data")
+        return {**options, "target": target}
 
 
 def open_run(path: Path) -> Run:

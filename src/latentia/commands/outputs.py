@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,13 @@ def write_rows(path: Path, rows: Any, *, names: list[str] | None = None, labels:
     if kind == ".npy":
         np.save(buffer, rows)
     else:
-        header = ",".join(names or [f"x{i}" for i in range(rows.shape[1])])
-        np.savetxt(buffer, rows, fmt="%.9g", delimiter=",", header=header, comments="")
+        if names is None or len(names) != rows.shape[1]:  # means of categorical sites have a column per state
+            names = [f"x{i}" for i in range(rows.shape[1])]
+        header = io.StringIO()
+        csv.writer(header, lineterminator="").writerow(names)
+        text = io.TextIOWrapper(buffer, encoding="utf-8", write_through=True)
+        np.savetxt(text, rows, fmt="%.9g", delimiter=",", header=header.getvalue(), comments="")
+        text.detach()
     write_atomically(path, buffer.getvalue())
 
 

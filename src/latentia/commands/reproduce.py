@@ -26,7 +26,7 @@ from latentia.core.errors import UnknownNameError
     "--images", type=click.Path(path_type=Path), help="Folder of photographs, for recipes that cut patches."
 )
 @click.option("--word", multiple=True, help="A word to look up, for recipes about words; may be repeated.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")
 @quiet_option
 @json_option
 def reproduce(

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from latentia.commands.console import emit, json_option, quiet_option, told, working
-from latentia.commands.inputs import Run, load_data, open_run, run_argument
+from latentia.commands.inputs import Run, Source, open_run, run_argument
 from latentia.commands.outputs import check_output, write_rows
 from latentia.core.errors import DataError
 
@@ -23,7 +23,7 @@ from latentia.core.errors import DataError
 @click.option("--given", type=click.Path(), help="File of rows with known entries, NaN where unknown.")
 @click.option("--mask", type=click.Path(), help="File of 0 and 1: 1 where --given is known.")
 @click.option("--mean", is_flag=True, help="Mean given the last latents instead of a draw: smoother pictures.")
-@click.option("--seed", type=click.IntRange(0), help="Random seed. [default: the model's own]")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Random seed. [default: the model's own]")
 @quiet_option
 @json_option
 def sample(
@@ -53,18 +53,20 @@ def sample(
         _image_shape(found)
     if mask is not None and given is None:
         raise click.UsageError("--mask says which entries of --given are known; pass --given too.")
-    known = None if given is None else _read_given(given)
+    from latentia.datasets.columns import names_of
+
     with working(f"drawing, {steps} sweeps", quiet=quiet):
         estimator = found.estimator()
+        known = None if given is None else _read_given(found, given, estimator)
         rows = estimator.sample(
             n_samples or (64 if given is None else 1),
             n_steps=steps,
-            given=known,
-            mask=None if mask is None else _read_mask(mask),
+            given=None if known is None else known.dataset.X,
+            mask=None if mask is None else _read_mask(found, mask, estimator, known),
             mean=mean,
             random_state=seed,
         )
-    write_rows(out, rows)
+    write_rows(out, rows, names=names_of(estimator))
     result: dict[str, Any] = {"out": str(out), "shape": list(rows.shape)}
     text = f"{rows.shape[0]} samples of {rows.shape[1]} numbers written to {out}"
     if png is not None:
@@ -74,13 +76,15 @@ def sample(
     emit(result, as_json=as_json, text=told(text))
 
 
-def _read_given(path: str) -> Any:
+def _read_given(run: Run, path: str, estimator: Any) -> Source:
     options = {"allow_nan": True} if Path(path).is_file() else {}  # a missing file is the loader's to explain
-    return load_data(path, options).dataset.X
+    return run.load_data(path, options, estimator)
 
 
-def _read_mask(path: str) -> Any:
-    values = load_data(path, {}).dataset.X
+def _read_mask(run: Run, path: str, estimator: Any, given: Source | None) -> Any:
+    """True where known; a mask without names has its columns in the order of the file that it is for."""
+    header = None if given is None else given.header
+    values = run.load_data(path, {}, estimator, header).dataset.X
     if not ((values == 0) | (values == 1)).all():
         raise DataError(f"{path} must hold only 0 (unknown) and 1 (known).")
     return values[0] == 1 if values.shape[0] == 1 else values == 1

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Literal, get_args
 
 import numpy as np
 
 from latentia.core.errors import DataError, ParameterError
+from latentia.ops.mapped import is_mapped, read_file
 
 Domain = Literal["binary", "unit", "real", "categorical"]
 DOMAINS: tuple[str, ...] = get_args(Domain)
@@ -45,6 +47,7 @@ class Dataset:
         image_shape: ``(h, w)`` or ``(h, w, 3)`` when each row is a picture, in row-major order.
         domain: ``"binary"``, ``"unit"``, ``"real"`` or ``"categorical"``.
         description: one line: source, split and scaling.
+        feature_names: the names of the columns of ``X``, where the file has some.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Dataset:
     image_shape: tuple[int, ...] | None = None
     domain: Domain = "real"
     description: str = ""
+    feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         _check_rows(self.name, "X", self.X, "y", self.y)
@@ -71,6 +75,11 @@ class Dataset:
             raise DataError(
                 f"Data set {self.name!r}: image_shape {self.image_shape} needs "
                 f"{math.prod(self.image_shape)} columns but X has {self.X.shape[1]}."
+            )
+        if self.feature_names is not None and len(self.feature_names) != self.X.shape[1]:
+            raise DataError(
+                f"Data set {self.name!r}: X has {self.X.shape[1]} columns but there are "
+                f"{len(self.feature_names)} names. Each column needs one name."
             )
         check_domain_name(self.domain)
 
@@ -125,9 +134,9 @@ def _check_rows(name: str, key: str, rows: np.ndarray, label_key: str, labels: n
 
 def _binarise(rows: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
     out = np.empty(rows.shape, np.float32)
-    for part in row_chunks(rows):
-        level = 0.5 if rng is None else rng.random(rows[part].shape)
-        out[part] = rows[part] > level
+    for part, values in row_blocks(rows):
+        level = 0.5 if rng is None else rng.random(values.shape)
+        out[part] = values > level
     return out
 
 
@@ -149,11 +158,20 @@ def row_chunks(rows: np.ndarray) -> list[slice]:
     return [slice(start, start + step) for start in range(0, len(rows), step)]
 
 
+def row_blocks(rows: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Those slices and what they hold; of a memory map it is read from the file, see :mod:`latentia.ops.mapped`."""
+    from_file = is_mapped(rows) and rows.flags.c_contiguous
+    for part in row_chunks(rows):
+        if from_file:
+            yield part, read_file(rows, np.arange(part.start, min(part.stop, len(rows))))
+        else:
+            yield part, np.asarray(rows[part])
+
+
 def find_domain(rows: np.ndarray, *, source: str, allow_nan: bool = False) -> Domain:
     """Say which domain the values lie in, and refuse values that are not finite."""
     binary = unit = True
-    for part in row_chunks(rows):
-        values = np.asarray(rows[part])
+    for part, values in row_blocks(rows):
         missing = ~np.isfinite(values)
         if missing.any():
             if not allow_nan or np.isinf(values).any():

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from latentia.core.errors import DataError, FileFormatError, ParameterError
-from latentia.datasets.base import Dataset, Domain, check_domain_name, find_domain
+from latentia.datasets.base import Dataset, Domain, check_domain_name, find_domain, row_blocks
 from latentia.datasets.formats import damaged
+from latentia.ops.mapped import flattened
 
 MMAP_BYTES = 256 * 1024**2
 
@@ -193,8 +194,11 @@ def _scale_factor(array: np.ndarray, scale: float | None, path: Path) -> float:
     """What to divide by: as given, else 255 for pictures of bytes, else 1."""
     if scale is None:
         pictures = array.dtype == np.uint8 and array.ndim in (3, 4) and array.size > 0
-        return 255.0 if pictures and array.max() > 1 else 1.0  # bytes of 0 and 1 are binary already
-    if not 0 < scale < np.inf:
+        if not pictures:
+            return 1.0
+        blocks = row_blocks(flattened(array))
+        return 255.0 if any(int(values.max()) > 1 for _, values in blocks) else 1.0  # 0 and 1 are binary already
+    if not isinstance(scale, int | float) or isinstance(scale, bool) or not 0 < scale < np.inf:
         raise ParameterError(f"{path}: scale must be a positive number to divide by, got {scale!r}.")
     return float(scale)
 
@@ -206,7 +210,7 @@ def _as_rows(array: np.ndarray, path: Path) -> tuple[np.ndarray, tuple[int, ...]
         return array, None
     if array.ndim == 3 or (array.ndim == 4 and array.shape[3] in (1, 3)):
         shape = array.shape[1:3] if array.ndim == 3 or array.shape[3] == 1 else array.shape[1:]
-        return array.reshape(len(array), -1), shape
+        return flattened(array), shape
     raise DataError(
         f"{path} holds an array of shape {array.shape}; expected rows (n, d), grey pictures (n, h, w) or "
         "colour pictures (n, h, w, 3). Reshape it before saving."

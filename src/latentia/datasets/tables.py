@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from latentia.core.errors import DataError, FileFormatError, ParameterError
+from latentia.core.errors import DataError, FileFormatError, LatentiaError, ParameterError
 from latentia.datasets.base import Dataset, Domain
+from latentia.datasets.columns import check_names
 from latentia.datasets.files import settle_domain
 from latentia.datasets.formats import damaged
 
@@ -33,6 +35,9 @@ def load_csv(
     semicolon and tab. With ``allow_nan=True`` empty cells become NaN.
     """
     names, mark, header = _peek(path, delimiter)
+    if header:
+        check_names(str(path), names)
+    _check_width(path, mark, header, len(names))
     column = None if target is None else _column(path, names, header, target)
     features = [i for i in range(len(names)) if i != column]
     if not features:
@@ -41,7 +46,8 @@ def load_csv(
     labels = None
     if column is not None:
         labels = _as_labels(_read_columns(path, mark, header, [column], np.str_, None).ravel())
-    return _table(path, rows, labels, target, domain, allow_nan)
+    known = tuple(names[i] for i in features) if header else None
+    return _table(path, rows, labels, target, domain, allow_nan, known)
 
 
 def load_parquet(
@@ -60,6 +66,7 @@ def load_parquet(
         table = pyarrow.parquet.ParquetFile(path).read()
     except (pyarrow.ArrowException, OSError) as error:
         raise damaged(path, error) from error
+    check_names(str(path), table.column_names)
     if target is not None and target not in table.column_names:
         raise ParameterError(f"{path} has no column {target!r}. Columns: {', '.join(table.column_names)}.")
     features = [name for name in table.column_names if name != target]
@@ -67,7 +74,7 @@ def load_parquet(
         raise DataError(f"{path} holds no features or no rows. Give at least one of each.")
     rows = np.stack([_parquet_column(path, table, name) for name in features], axis=1)
     labels = None if target is None else np.array(table.column(target).to_pylist())
-    return _table(path, rows, labels, target, domain, allow_nan)
+    return _table(path, rows, labels, target, domain, allow_nan, tuple(features))
 
 
 def _table(
@@ -77,6 +84,7 @@ def _table(
     target: str | int | None,
     domain: Domain | None,
     allow_nan: bool,
+    names: tuple[str, ...] | None,
 ) -> Dataset:
     with np.errstate(over="ignore"):  # overflow becomes infinite and is reported as such
         rows = rows.astype(np.float32)
@@ -87,7 +95,37 @@ def _table(
         y=labels,
         domain=settle_domain(rows, domain, allow_nan, path),
         description=f"{path.name}: {rows.shape[0]} rows of {rows.shape[1]} features{y}, as stored; no split.",
+        feature_names=names,
     )
+
+
+def column_names(path: Path) -> tuple[str, ...]:
+    """The names in a table's header, labels included; none if it has no header or cannot be read."""
+    try:
+        if path.suffix.lower() == ".parquet":
+            import pyarrow.parquet
+
+            return tuple(pyarrow.parquet.read_schema(path).names)
+        names, _, header = _peek(path, None)
+    except (ImportError, ValueError, OSError, LatentiaError):  # loading the file says what is wrong
+        return ()
+    return tuple(names) if header else ()
+
+
+def _check_width(path: Path, mark: str, header: int, width: int) -> None:
+    """Refuse a table with a row of more or fewer cells: NumPy would leave some out, or shift the columns."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            rows = csv.reader(itertools.islice(stream, header, None), delimiter=mark)
+            odd = next(((i, len(row)) for i, row in enumerate(filter(None, rows)) if len(row) != width), None)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise damaged(path, f"it is not a table in UTF-8 text ({error})") from error
+    if odd is not None:
+        what = "columns in the header" if header else "cells in the first row"
+        raise FileFormatError(
+            f"{path} is not a table: {width} {what}, but {odd[1]} in row {odd[0]} (counted from 0, without the "
+            "header). The file may be cut off; name every column, numbers of rows too."
+        )
 
 
 def _peek(path: Path, delimiter: str | None) -> tuple[list[str], str, int]:

@@ -49,12 +49,11 @@ def draw(
     if mean and not isinstance(model, Decodes):
         raise CapabilityError(f"{type(estimator).__name__} cannot return means: its model lacks Decodes.")
     if given is None:
-        if mask is not None:
-            raise DataError("mask says which entries of given are known; pass given too.")
+        no_mask(mask)
         x, z = _free(estimator, n_samples, n_steps, key)
         fixed = None
     else:
-        x, fixed = _known(estimator, given, mask, n_samples)
+        x, fixed = known_entries(estimator, given, mask, n_samples)
         x, z = _clamped(estimator, x, fixed, n_steps, key)
     shown = len(space.seen(model.x_space, estimator.n_features_in_))  # without labels
     spaces = tuple(space.leaves(model.x_space)[:shown])
@@ -154,7 +153,13 @@ def _means(model: Decodes, z: Any) -> Any:
     return jax.vmap(model.decode)(z)
 
 
-def _known(estimator: Any, given: Any, mask: Any, repeats: int) -> tuple[Any, Any]:
+def no_mask(mask: Any) -> None:
+    """Refuse a mask without the rows that it is for."""
+    if mask is not None:
+        raise DataError("mask says which entries of given are known; pass given too.")
+
+
+def known_entries(estimator: Any, given: Any, mask: Any, repeats: int) -> tuple[Any, Any]:
     """(starting visibles, which entries are fixed), each row of ``given`` repeated."""
     x_space = estimator.model_.x_space
     rows = np.asarray(given, np.float32)

@@ -72,3 +72,19 @@ class Labelled:
         if label not in classes:
             raise DataError(f"Unknown label {label!r}: this model knows {', '.join(map(repr, classes))}.")
         return classes.index(label)
+
+    def with_label(self, label: Any, given: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        """(given, mask) with the label as one more known column."""
+        code = self.label_code(label)
+        if mask is not None and given is None:
+            raise DataError("mask says which entries of given are known; pass given too.")
+        rows = np.full((1, self.n_features_in_), np.nan) if given is None else np.asarray(given, np.float64)
+        if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
+            raise DataError(f"given must be a matrix with {self.n_features_in_} columns, got shape {rows.shape}.")
+        rows = np.column_stack([rows, np.full(len(rows), float(code))])
+        if mask is None:
+            return rows, None
+        shape = (len(rows), self.n_features_in_)
+        if np.shape(mask) not in (shape, shape[1:]):
+            raise DataError(f"mask must have shape {shape} or {shape[1:]}, got {np.shape(mask)}.")
+        return rows, np.column_stack([np.broadcast_to(mask, shape), np.ones(len(rows), bool)])

@@ -16,7 +16,8 @@ from sklearn.utils import _safe_indexing, check_consistent_length
 
 from latentia.core.errors import DataError
 from latentia.estimator.weighing import checked_weights, mean_one
-from latentia.learning.batches import MappedRows, is_mapped, read_rows
+from latentia.learning.batches import read_rows
+from latentia.ops.mapped import MappedRows, is_mapped
 
 #: Most rows that starting values and surveys look at, and about the most numbers.
 MOST_ROWS = 20_000

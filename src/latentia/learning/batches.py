@@ -7,8 +7,6 @@ the seed and the step alone, so that an interrupted run finds its place again.
 from __future__ import annotations
 
 import math
-import mmap
-import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -16,8 +14,8 @@ import numpy as np
 from jax.sharding import Mesh
 from scipy.sparse import issparse
 
-from latentia.core.errors import DataError
 from latentia.core.sharding import place
+from latentia.ops.mapped import MappedRows, is_mapped, read_file
 
 #: Larger arrays stay on the host and are streamed.
 DEVICE_BYTES = 2 * 1024**3
@@ -51,32 +49,6 @@ class RowOrder:
         return stream[offset : offset + stop - start].reshape(n_steps, self.batch_size).astype(np.int32)
 
 
-class MappedRows:
-    """Some rows of a memory map, which stay in their file until :func:`read_rows` is asked for them.
-
-    Args:
-        source: the memory map.
-        rows: numbers of the rows, in increasing order.
-    """
-
-    def __init__(self, source: np.ndarray, rows: np.ndarray):
-        self.source, self.rows = source, rows
-        self.shape, self.ndim, self.dtype = (rows.size, *source.shape[1:]), source.ndim, source.dtype
-        self.nbytes = math.prod(self.shape) * self.dtype.itemsize
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """All of them in memory."""
-        del copy
-        return np.asarray(read_rows(self, np.arange(self.rows.size)), dtype)
-
-
-def is_mapped(X: Any) -> bool:
-    """Whether an array is a memory map of a whole file (a slice of one forgets where it starts), or rows of one."""
-    if isinstance(X, MappedRows):
-        return True
-    return isinstance(X, np.memmap) and isinstance(X.base, mmap.mmap) and X.filename is not None
-
-
 def read_rows(X: Any, rows: np.ndarray) -> np.ndarray:
     """Rows of an array as float32; of a memory map they are read from its file, of a sparse matrix filled in."""
     if isinstance(X, MappedRows):
@@ -88,33 +60,10 @@ def read_rows(X: Any, rows: np.ndarray) -> np.ndarray:
     if is_mapped(X) and X.flags.c_contiguous:
         order = np.argsort(flat, kind="stable")
         out = np.empty((flat.size, *X.shape[1:]), np.float32)
-        out[order] = _read_file(X, flat[order])
+        out[order] = read_file(X, flat[order])
     else:
         out = np.asarray(X[flat], np.float32)
     return out.reshape(*rows.shape, *X.shape[1:])
-
-
-def _read_file(X: Any, rows: np.ndarray) -> np.ndarray:
-    """Rows, sorted, straight from the file of a memory map.
-
-    Going through the map would be simpler, but the kernel maps many pages around each row that is touched, and
-    mapped pages count as the process's memory until they hold the whole file.
-    """
-    out = np.empty((rows.size, *X.shape[1:]), X.dtype)
-    row_bytes = out.strides[0]
-    runs = np.split(np.arange(rows.size), np.flatnonzero(np.diff(rows) != 1) + 1)
-    target: Any = out.reshape(rows.size, -1).view(np.uint8)
-    with open(X.filename, "rb", buffering=0) as file:
-        for run in runs:
-            if run.size == 0:
-                continue
-            wanted = target[run[0] : run[-1] + 1]
-            got = os.preadv(file.fileno(), [wanted], X.offset + int(rows[run[0]]) * row_bytes)
-            if got != run.size * row_bytes:
-                raise DataError(
-                    f"{X.filename} ended before row {rows[run[-1]]}: it was cut off while it was in use."
-                )
-    return out
 
 
 def _roomy(array: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from latentia.core import space
-from latentia.core.errors import DataError, ParameterError
+from latentia.core.errors import ParameterError
 from latentia.estimator import checks, training
 from latentia.estimator.boltzmann import BOLTZMANN_CHECKS, BoltzmannEstimator
 from latentia.estimator.finetuning import Finetunes
@@ -257,25 +257,10 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
     ) -> np.ndarray:
         """Draw from the model; with ``label``, from p(x | y = label). The rest as in every estimator."""
         if label is not None:
-            given, mask = self._with_label(label, given, mask)
+            given, mask = self.with_label(label, given, mask)
         return super().sample(
             n_samples, n_steps=n_steps, given=given, mask=mask, mean=mean, random_state=random_state
         )
-
-    def _with_label(self, label: Any, given: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        code = self.label_code(label)
-        if mask is not None and given is None:
-            raise DataError("mask says which entries of given are known; pass given too.")
-        rows = np.full((1, self.n_features_in_), np.nan) if given is None else np.asarray(given, np.float64)
-        if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
-            raise DataError(f"given must be a matrix with {self.n_features_in_} columns, got shape {rows.shape}.")
-        rows = np.column_stack([rows, np.full(len(rows), float(code))])
-        if mask is None:
-            return rows, None
-        shape = (len(rows), self.n_features_in_)
-        if np.shape(mask) not in (shape, shape[1:]):
-            raise DataError(f"mask must have shape {shape} or {shape[1:]}, got {np.shape(mask)}.")
-        return rows, np.column_stack([np.broadcast_to(mask, shape), np.ones(len(rows), bool)])
 
     def _label_probabilities(self, X: Any) -> np.ndarray:
         """p(y | x) from the variational energy of x with every label in turn."""

@@ -29,7 +29,7 @@ from sklearn.utils.validation import check_is_fitted
 from latentia import likelihood
 from latentia.core import space
 from latentia.core.errors import ParameterError
-from latentia.estimator import checks, saving, training
+from latentia.estimator import checks, drawing, saving, training
 from latentia.estimator.base import average
 from latentia.estimator.boltzmann import BOLTZMANN_CHECKS, BoltzmannEstimator
 from latentia.estimator.finetuning import Finetunes
@@ -45,9 +45,9 @@ from latentia.learning.stacking import Maker, Stage
 from latentia.learning.up_down import ContrastiveWakeSleep, UpDownState
 from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.models.belief_net import DBNModel, row_bounds, switches
+from latentia.models.belief_sampling import dream, fill_in
 from latentia.models.rbm import RBMModel
 from latentia.ops import random
-from latentia.ops.arrays import cast_like, float_type
 from latentia.units import Bernoulli
 from latentia.units import make as make_units
 
@@ -297,28 +297,50 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         n_samples: int = 1,
         *,
         n_steps: int = 1000,
+        given: Any = None,
+        mask: Any = None,
         label: Any = None,
         mean: bool = False,
         random_state: Any = None,
     ) -> np.ndarray:
-        """Draw from the model: Gibbs sweeps in the top RBM, then one pass down.
+        """Draw from the model, free or with some entries given.
+
+        Free draws are Gibbs sweeps in the top RBM, then one pass down. With ``given`` a Markov chain over all
+        layers draws the free entries of x from p(x_free | x_known). Its sweeps leave this distribution exactly as
+        it is: the recognition model only proposes (see :mod:`latentia.models.belief_sampling`). They visit the
+        hidden units one by one, so a sweep takes longer than a free one.
 
         Args:
-            n_samples: how many.
-            n_steps: Gibbs sweeps from a start without couplings.
+            n_samples: how many; with ``given``, how many for each of its rows.
+            n_steps: sweeps from a start without couplings, or from the way up with ``given``; draws are exact in
+                the limit of many.
+            given: rows with known entries; the others are drawn from their conditional distribution.
+            mask: True where ``given`` is known; by default wherever it is not NaN.
             label: draw from p(x | y = label); any label if None.
             mean: return E[x | h¹] instead of x in the end (smoother pictures).
             random_state: seed; the estimator's own by default.
+
+        Returns:
+            ``(n_samples, n_features)``, or ``(rows · n_samples, n_features)`` with ``given``.
         """
         check_is_fitted(self, "model_")
         checks.integer(1)("n_samples", n_samples)
         checks.integer(1)("n_steps", n_steps)
         seed = self.random_state if random_state is None else random_state
-        keys = jax.random.split(random.key(int(check_random_state(seed).randint(2**31 - 1))), n_samples)
-        one_hot = None
-        if label is not None:
-            one_hot = jax.nn.one_hot(jnp.asarray([self.label_code(label)]), len(self.classes_), dtype=np.float32)
-        x, means = _dreams(self.model_, one_hot, n_steps, keys)
+        key = random.key(int(check_random_state(seed).randint(2**31 - 1)))
+        if given is None:
+            drawing.no_mask(mask)
+            one_hot = None
+            if label is not None:
+                one_hot = jax.nn.one_hot(
+                    jnp.asarray([self.label_code(label)]), len(self.classes_), dtype=np.float32
+                )
+            x, means = dream(self.model_, one_hot, n_steps, jax.random.split(key, n_samples))
+        else:
+            if label is not None:
+                given, mask = self.with_label(label, given, mask)
+            x, fixed = drawing.known_entries(self, given, mask, n_samples)
+            x, means = (jax.tree.leaves(each)[0] for each in fill_in(self.model_, x, fixed, n_steps, key))
         own = space.leaves(self.model_.x_space)[0]
         return np.asarray(own.flatten(means) if mean else own.decode(x))
 
@@ -387,20 +409,3 @@ def _inputs(model: DBNModel, x: Any) -> Any:
 
 def _reconstruct(model: DBNModel, x: Any) -> Any:
     return jax.tree.leaves(model.decode(model.means(x)))[0]
-
-
-@eqx.filter_jit
-def _dreams(model: DBNModel, label: Any, n_steps: int, keys: PRNGKeyArray) -> tuple[Any, Any]:
-    """(x, E[x | h¹]) of independent chains."""
-
-    label = None if label is None else cast_like(label, model)
-
-    def one(key: PRNGKeyArray) -> tuple[Any, Any]:
-        start_key, run_key = jax.random.split(key)
-        units = model.layers[-2]
-        blank = jnp.zeros(units.n_statistics, float_type(units))
-        start = units.sample(blank, key=start_key)  # spread out, not all at one point
-        x, z = model.dream(start, key=run_key, n_steps=n_steps, label=label)
-        return jax.tree.leaves(x)[0], jax.tree.leaves(model.decode(z))[0]
-
-    return jax.vmap(one)(keys)

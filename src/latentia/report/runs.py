@@ -14,6 +14,7 @@ from latentia import datasets, registry
 from latentia.core.errors import FileFormatError, RunFolderError
 from latentia.core.files import read_arrays
 from latentia.core.leaves import from_arrays
+from latentia.datasets import columns
 from latentia.estimator.fresh import outline
 from latentia.estimator.saving import load
 from latentia.learning import checkpoint
@@ -65,7 +66,8 @@ class Run:
     def data(self) -> dict[str, Any]:
         """What the configuration says about the data; empty if nothing."""
         data = self.config.get("data")
-        return data if isinstance(data, dict) else {}
+        sound = isinstance(data, dict) and isinstance(data.get("options") or {}, dict)
+        return data if sound else {}
 
     @property
     def source(self) -> str | None:
@@ -200,6 +202,7 @@ def _read_rows(run: Run, rows: Any, image_shape: tuple[int, ...] | None) -> None
     elif run.source:
         try:
             data = datasets.load(run.source, **(run.data.get("options") or {}))
+            data = columns.arranged(data, columns.names_of(run.estimator) or run.data.get("feature_names"))
         except Exception as error:
             run.problems["data"] = f"The data could not be loaded again: {error}"
         else:
