@@ -52,6 +52,7 @@ from latentia.likelihood.pseudo import can_pseudo, pseudo_log_likelihood
 from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops import random
 from latentia.ops.arrays import n_numbers
+from latentia.ops.compiling import jitted
 
 #: At most this many held-out rows enter a pseudo-likelihood, which costs one free energy per site.
 VALIDATION_ROWS = 256
@@ -396,7 +397,7 @@ def reconstruction_error(model: Any, rows: np.ndarray) -> float:
     return float(np.mean(np.concatenate([e.reshape(len(e), -1) for e in errors], axis=1)))
 
 
-@eqx.filter_jit
+@jitted
 def _initialise(model: Any, x: Any, key: Any) -> Any:
     return model.initialise(x, key=key)
 

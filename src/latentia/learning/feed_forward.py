@@ -40,6 +40,7 @@ from latentia.core.errors import ParameterError, UnknownNameError
 from latentia.core.model import AbstractModel, Constrained, Scalar
 from latentia.core.parameters import bias, buffer, weight
 from latentia.core.space import Space
+from latentia.ops.compiling import jitted
 
 Activation = Literal["sigmoid", "relu", "tanh"]
 _ACTIVATIONS = {"sigmoid": jax.nn.sigmoid, "relu": jax.nn.relu, "tanh": jnp.tanh}
@@ -256,7 +257,7 @@ class FeedForward(AbstractClassifier, Constrained):
             return self
         return eqx.tree_at(lambda m: m.normalisation.moments, self, tuple(self._moments_over(inputs)))
 
-    @eqx.filter_jit
+    @jitted
     def _moments_over(self, inputs: Any) -> Moments:
         one = lambda row: self._run(row, None, None, among_examples=True)[1]  # noqa: E731
         return jax.vmap(one, out_axes=None, axis_name=EXAMPLES)(inputs)

@@ -33,6 +33,7 @@ from latentia.estimator import checks, pictures
 from latentia.estimator.energy import ENERGY_CHECKS, UnnormalisedEstimator
 from latentia.learning.optimizer import Schedule
 from latentia.ops import random
+from latentia.ops.compiling import jitted
 from latentia.ops.convolution import correlate
 from latentia.ops.experts import EXPERTS, AbstractExperts, make
 from latentia.ops.restoration import Field, Task, settled, smooth_start
@@ -380,7 +381,7 @@ def _pair(name: str, value: Any) -> tuple[int, int]:
     return int(both[0]), int(both[1])
 
 
-@eqx.filter_jit
+@jitted
 def _denoised(model: Any, noisy: Float[Array, "n h w"], options: dict[str, Any]) -> Float[Array, "n h w"]:
     field = model.field()
 
@@ -393,7 +394,7 @@ def _denoised(model: Any, noisy: Float[Array, "n h w"], options: dict[str, Any])
     return jax.vmap(one)(noisy)
 
 
-@eqx.filter_jit
+@jitted
 def _inpainted(
     model: Any, known: Float[Array, "n h w"], free: Bool[Array, "n h w"], options: dict[str, Any]
 ) -> Float[Array, "n h w"]:

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from latentia.ops.compiling import jitted
+
 
 def batch_size(batch: Any) -> int:
     """The length of the leading axis of a pytree of arrays."""
@@ -50,7 +52,7 @@ def largest(tree: Any) -> Float[Array, ""]:
     return jnp.max(jnp.array(tops)) if tops else jnp.array(0.0)
 
 
-@eqx.filter_jit  # one program for all arrays
+@jitted  # one program for all arrays
 def cast(tree: Any, dtype: Any) -> Any:
     """The pytree with its floating-point arrays in another precision."""
     return jax.tree.map(lambda a: a.astype(dtype) if eqx.is_inexact_array(a) else a, tree)
