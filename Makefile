@@ -4,27 +4,38 @@
 #   make PYTHON=python3.12 test      chooses the interpreter
 #   make PYTEST_ARGS="-k ais" test   passes arguments on to pytest
 #   make PIP_ARGS="jax~=0.11.0" test passes arguments on to pip; new ones install anew
+#   make check FAMILY=dbn            looks at one family only
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
 PIP_ARGS ?=
+FAMILY ?= rbm
+QUICK_TESTS := tests/truth/test_truth_architecture.py tests/conformance/test_conformance_families.py
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs clean
+.PHONY: help demo test check lint docs clean
 
 help:  ## Show this list
-	@echo "Usage: make TARGET [PYTHON=python3]"
+	@echo "Usage: make TARGET [PYTHON=python3] [FAMILY=rbm]"
 	@echo
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed  ## Install, train one model of each kind on bundled data, print the path of the report
 	@$(BIN)/latentia demo
 
-test: $(VENV)/.installed-test  ## Run all tests on two processes
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)  # a file's tests share what they compile
+test: $(VENV)/.installed-test  ## Run all tests, on as many processes as there are cores (and memory for)
+	$(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST_ARGS)  # a file's tests share what they compile
+
+check: $(VENV)/.installed-test  ## Check style, types, imports and one family (FAMILY=rbm) in about a minute
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet
+	@types=$$(mktemp); $(BIN)/pyright src > $$types & pyright=$$!; \
+	$(BIN)/python -m pytest --family $(FAMILY) $(QUICK_TESTS); failed=$$?; \
+	if [ $$failed = 4 ]; then kill $$pyright; exit 4; fi; \
+	wait $$pyright || failed=1; cat $$types; rm -f $$types; exit $$failed
 
 lint: $(VENV)/.installed-test  ## Check style, format and types
 	$(BIN)/ruff check

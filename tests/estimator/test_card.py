@@ -86,7 +86,8 @@ def test_the_picture_shows_the_weights_blue_and_red(rbm):
 
 def test_showing_compiles_nothing_and_is_quick(rbm):
     compiled = []
-    jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: compiled.append(name))
+    hear = lambda name, *_, **__: compiled.append(name)  # noqa: E731
+    jax.monitoring.register_event_duration_secs_listener(hear)
     try:
         rbm._repr_html_()
         begin = time.perf_counter()
@@ -94,7 +95,7 @@ def test_showing_compiles_nothing_and_is_quick(rbm):
         assert time.perf_counter() - begin < 0.3
         assert not [name for name in compiled if "compile" in name]
     finally:
-        jax.monitoring.clear_event_listeners()
+        jax.monitoring.unregister_event_duration_listener(hear)
 
 
 def test_it_never_raises(rbm, monkeypatch):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import weakref
+
 import jax
 import numpy as np
 import pytest
 from jax import monitoring
 
 from latentia import RBM
+from latentia.estimator import rows
 from latentia.learning import batches, compiled, fit
+from latentia.ops import compiling
 
 SMALL = {"n_components": 3, "batch_size": 10, "n_epochs": 2, "random_state": 0}
 
@@ -92,3 +97,107 @@ def test_data_of_a_new_width_compile_few_programs(X, programs):
     RBM(**SMALL, monitor=None).fit(X[:, :5])
     assert programs.count("jit(_chunk)") == 1
     assert len(programs) <= 7, programs
+
+
+@pytest.fixture
+def few_kept(monkeypatch):
+    """No loops but those of the test, which then go."""
+    compiled.forget()
+    yield monkeypatch
+    compiled.forget()
+
+
+def loops(widths: tuple[int, ...], X: np.ndarray) -> list[weakref.ref]:
+    """What each of some fits compiled, as far as it is still alive."""
+    made = []
+    for n_components in widths:
+        RBM(n_components, k=1, centring=0.0, monitor=None, batch_size=10, n_epochs=1, random_state=0).fit(X)
+        made.append(weakref.ref(next(reversed(compiled._CACHE.values())).run))
+    return made
+
+
+def alive(made: list[weakref.ref]) -> list[bool]:
+    return [one() is not None for one in made]
+
+
+def test_the_loops_used_last_are_kept_by_number(X, few_kept):
+    few_kept.setattr(compiled, "MOST_LOOPS", 2)
+    made = loops((3, 4, 3, 5), X)
+    assert made[0]() is made[2]()  # used again, and so newer than the second
+    assert alive(made) == [True, False, True, True]
+
+
+def test_the_loops_used_last_are_kept_by_size(X, few_kept):
+    made = loops((3, 4), X)
+    sizes = [loop.size for loop in compiled._CACHE.values()]
+    assert min(sizes) > 1000
+    few_kept.setattr(compiled, "MOST_BYTES", sum(sizes))
+    made += loops((3, 5), X)
+    assert alive(made)[:2] == [True, False]
+    few_kept.setattr(compiled, "MOST_BYTES", 1)
+    assert alive(loops((4,), X)) == [True]  # the newest is kept, however large
+    assert len(compiled._CACHE) == 1
+
+
+def test_forgotten_loops_leave_the_process(X, few_kept):
+    made = loops((3, 4), X)
+    before = compiling.n_live_programs()
+    compiled.forget()
+    assert alive(made) == [False, False]
+    assert compiling.n_live_programs() == before - 2
+
+
+@jax.jit
+def users_own(x):
+    return x + 1
+
+
+def kept_by_jax() -> int:
+    return users_own._cache_size()
+
+
+def test_too_many_programs_of_ours_go_and_the_users_own_stay(few_kept, X):
+    jax.clear_caches()
+    users_own(np.float32(1))
+    few_kept.setattr(compiling, "MOST_PROGRAMS", 4096)
+    for n in range(8):
+        rows.apply_rows(_doubled, n, X[:5])
+    before = compiling.n_live_programs()
+    few_kept.setattr(compiling, "MOST_PROGRAMS", before)
+    compiling.make_room()
+    assert compiling.n_live_programs() == before  # as many as are allowed
+    few_kept.setattr(compiling, "MOST_PROGRAMS", before - 1)
+    few_kept.setattr(compiling, "_crowded", functools.partial(_only_at_first, compiling._crowded))
+    compiling.make_room()
+    assert compiling.n_live_programs() <= before - 8
+    assert kept_by_jax() == 1
+
+
+def _doubled(factor, x):
+    return factor * x
+
+
+def _only_at_first(crowded, share):
+    return share == 1.0 and crowded(share)
+
+
+def test_too_many_programs_of_others_go_as_well(few_kept):
+    users_own(np.float32(1))
+    few_kept.setattr(compiling, "MOST_PROGRAMS", 1)
+    many = [jax.jit(lambda x, n=n: x + n) for n in range(3)]
+    for one in many:
+        one(np.float32(1))
+    compiling.make_room()
+    assert kept_by_jax() == 0
+    assert users_own(np.float32(1)) == 2
+
+
+def test_too_many_mappings_are_too_many_programs(few_kept):
+    users_own(np.float32(1))
+    few_kept.setattr(compiling, "MOST_PROGRAMS", 8 * (compiling.n_live_programs() - 1))
+    few_kept.setattr(compiling, "_n_mappings", lambda: compiling.MOST_MAPPINGS)
+    compiling.make_room()
+    assert kept_by_jax() == 1
+    few_kept.setattr(compiling, "_n_mappings", lambda: compiling.MOST_MAPPINGS + 1)
+    compiling.make_room()
+    assert kept_by_jax() == 0

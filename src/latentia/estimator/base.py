@@ -55,6 +55,7 @@ from latentia.likelihood.pseudo import can_pseudo, pseudo_log_likelihood
 from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops import random
 from latentia.ops.arrays import cast_like, n_numbers
+from latentia.ops.compiling import jitted
 
 #: At most this many held-out rows enter a pseudo-likelihood, which costs one free energy per site.
 VALIDATION_ROWS = 256
@@ -483,7 +484,7 @@ def _following(seed: int) -> int:
     return (seed + 1) % MOST_SEED
 
 
-@eqx.filter_jit
+@jitted
 def _initialise(model: Any, x: Any, key: Any) -> Any:
     return model.initialise(x, key=key)
 

@@ -31,6 +31,7 @@ from latentia.learning.gradient import GradientLearner
 from latentia.likelihood import importance
 from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops import random
+from latentia.ops.compiling import jitted
 
 DIRECTED_CHECKS: dict[str, checks.Check] = {
     **{n: c for n, c in GRADIENT_CHECKS.items() if n not in ("n_chains", "n_replicas", "centring")},
@@ -244,7 +245,7 @@ def _few_draws(model: Any, x: Any) -> Any:
     return jax.nn.logsumexp(jax.vmap(log_weight)(keys)) - float(np.log(_FEW))
 
 
-@eqx.filter_jit
+@jitted
 def _moments(bound: Any, model: Any, x: Any, keys: Any) -> tuple[Any, Any]:
     """(mean, variance) over keys of the gradient in the parameters that q depends on."""
     params, rest = eqx.partition(model, trainable(model))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,6 +35,7 @@ from latentia.core.model import (
     Tempered,
 )
 from latentia.ops.arrays import batch_size, float_type, keep
+from latentia.ops.compiling import jitted
 
 #: Fewer Hamiltonian chains than this learn too little about step size and scales: others run along.
 FEWEST = 32
@@ -114,7 +114,7 @@ def chain_starts(estimator: Any, n: int, key: PRNGKeyArray) -> Any:
     return jax.tree.unflatten(treedef, each)
 
 
-@eqx.filter_jit
+@jitted
 def _hamiltonian(model: FreeEnergy, x: Any, fixed: Any, n_steps: int, key: PRNGKeyArray) -> tuple[Any, Any]:
     """(x, latents) after so many transitions, the first half of which adapt the sampler."""
     start_key, warmup_key, run_key, latent_key = jax.random.split(key, 4)
@@ -135,12 +135,12 @@ def _latents(model: Any, x: Any, key: PRNGKeyArray) -> Any:
     return jax.vmap(lambda x, key: model.posterior(x).sample(key=key))(x, keys)
 
 
-@eqx.filter_jit
+@jitted
 def _exact(model: ExactSampler, keys: PRNGKeyArray) -> tuple[Any, Any]:
     return jax.vmap(lambda key: model.sample(key=key))(keys)
 
 
-@eqx.filter_jit
+@jitted
 def _chain(model: Conditionals, x: Any, fixed: Any, n_steps: int, key: PRNGKeyArray) -> tuple[Any, Any]:
     sampler = samplers.Gibbs()
     states = samplers.start(sampler, model, x, key=key)
@@ -148,7 +148,7 @@ def _chain(model: Conditionals, x: Any, fixed: Any, n_steps: int, key: PRNGKeyAr
     return jax.vmap(sampler.visible)(states), jax.vmap(sampler.latent)(states)
 
 
-@eqx.filter_jit
+@jitted
 def _means(model: Decodes, z: Any) -> Any:
     return jax.vmap(model.decode)(z)
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from latentia.ops.arrays import batch_size
-from latentia.ops.compiling import briefly
+from latentia.ops.compiling import briefly, make_room
 
 BLOCK = 4096
 
@@ -27,6 +27,7 @@ def apply_rows(function: Callable[..., Any], model: Any, *rows: Any) -> Any:
 
     Rows and results are pytrees of NumPy arrays with one leading axis.
     """
+    make_room()
     n = batch_size(rows)
     out = []
     for start in range(0, n, BLOCK):

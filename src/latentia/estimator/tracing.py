@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +23,7 @@ from latentia.core.model import Conditionals, Decodes, ExactSampler, FreeEnergy,
 from latentia.estimator.drawing import FEWEST, chain_starts
 from latentia.ops import random
 from latentia.ops.arrays import float_type
+from latentia.ops.compiling import jitted
 from latentia.samplers.diagnostics import r_hat
 
 #: Sweeps at the end over which Gibbs chains are compared, how many of them are looked at, and random directions in
@@ -104,12 +104,12 @@ def _agreement(model: Any, states: Any, key: PRNGKeyArray) -> float:
     return float(np.max(np.where(np.isnan(found), np.inf, found)))  # chains that do not move, but differ
 
 
-@eqx.filter_jit
+@jitted
 def _begun(model: Any, x: Any, key: PRNGKeyArray) -> Any:
     return samplers.start(samplers.Gibbs(), model, x, key=key)
 
 
-@eqx.filter_jit
+@jitted
 def _swept(model: Any, states: Any, n_steps: Any, key: PRNGKeyArray) -> Any:
     """The number of sweeps is an array: any number of them is compiled once."""
     sampler = samplers.Gibbs()
@@ -120,7 +120,7 @@ def _swept(model: Any, states: Any, n_steps: Any, key: PRNGKeyArray) -> Any:
     return jax.lax.fori_loop(0, n_steps, body, states)
 
 
-@eqx.filter_jit
+@jitted
 def _watched(model: Any, states: Any) -> Any:
     """Energy and some projections of every chain, ``(chains, 1 + directions)``."""
     sampler, size = samplers.Gibbs(), space.width(model.x_space)
@@ -129,7 +129,7 @@ def _watched(model: Any, states: Any) -> Any:
     return jnp.column_stack([jax.vmap(model.energy)(x, z), space.flatten(model.x_space, x) @ directions])
 
 
-@eqx.filter_jit
+@jitted
 def _shown(model: Any, states: Any) -> Any:
     sampler = samplers.Gibbs()
     if isinstance(model, Decodes):
@@ -142,7 +142,7 @@ def _hamiltonian(estimator: Any, n: int, n_steps: int, key: PRNGKeyArray, looks:
     model, (begin_key, start_key, key) = estimator.model_, jax.random.split(key, 3)
     x = chain_starts(estimator, max(n, FEWEST), begin_key)
     sampler = samplers.HMC().sized(x)
-    states = eqx.filter_jit(samplers.start)(sampler, model, x, key=start_key)
+    states = jitted(samplers.start)(sampler, model, x, key=start_key)
     each, frames, marks = max(1, n_steps // looks), [_columns(estimator, x)[:n]], [0]
     for look in range(looks):
         adapt = jnp.asarray(look < looks // 2)
@@ -153,7 +153,7 @@ def _hamiltonian(estimator: Any, n: int, n_steps: int, key: PRNGKeyArray, looks:
     return Trace(np.stack(frames), tuple(marks), "Hamiltonian transitions", False, float("nan"))
 
 
-@eqx.filter_jit
+@jitted
 def _moved(sampler: Any, model: FreeEnergy, states: Any, n_steps: int, adapt: Any, key: PRNGKeyArray) -> Any:
     """Whether the sampler adapts is an array: both ways are compiled once, which takes longer than running them."""
 

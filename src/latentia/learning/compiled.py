@@ -6,7 +6,7 @@ import abc
 import functools
 import time
 from collections import OrderedDict
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,10 +16,12 @@ from jaxtyping import PRNGKeyArray
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.sharding import split
 from latentia.ops.arrays import all_finite, largest, n_numbers
-from latentia.ops.compiling import untuned
+from latentia.ops.compiling import program_size, untuned
 
-_CACHE: OrderedDict[Any, Any] = OrderedDict()
-_CACHE_SIZE = 64
+#: At most this many compiled loops are kept, the ones used last.
+MOST_LOOPS = 64
+#: At most this many bytes of compiled loops are kept, as :func:`latentia.ops.compiling.program_size` counts them.
+MOST_BYTES = 32 * 1024**2
 #: Parameters and states with fewer numbers than this make small steps.
 SMALL = 2_000_000
 
@@ -50,6 +52,16 @@ class Carry(eqx.Module):
 
     model: Any
     state: Any
+
+
+class _Loop(NamedTuple):
+    """A compiled chunk: arrays of the inputs, arrays of the carry → arrays of the next carry, results."""
+
+    run: Any
+    size: int
+
+
+_CACHE: OrderedDict[Any, _Loop] = OrderedDict()
 
 
 def _chunk(inputs: Inputs, carry: Carry) -> tuple[Carry, dict]:
@@ -120,15 +132,36 @@ def run_chunk(inputs: Inputs, carry: Carry) -> tuple[Carry, dict, float]:
     seconds = 0.0
     if key not in _CACHE:
         begin = time.perf_counter()
-        options = {} if inputs.long else untuned(jax.default_backend())
-        loop = eqx.filter_jit(_placed(carry), donate="all-except-first", **options)
-        _CACHE[key] = loop.lower(inputs, carry).compile()
+        _CACHE[key] = _compile(inputs, carry)
         seconds = time.perf_counter() - begin
-        if len(_CACHE) > _CACHE_SIZE:
-            _CACHE.popitem(last=False)
     _CACHE.move_to_end(key)
-    carry, results = _CACHE[key](inputs, carry)
-    return carry, results, seconds
+    _drop_oldest()
+    arrays, static = eqx.partition(carry, eqx.is_array)
+    arrays, results = _CACHE[key].run(eqx.filter(inputs, eqx.is_array), arrays)
+    return eqx.combine(arrays, static), results, seconds
+
+
+def _compile(inputs: Inputs, carry: Carry) -> _Loop:
+    """The chunk as a program of its own: nothing but its entry in the cache keeps it alive."""
+    chunk = _placed(carry)
+    input_arrays, input_rest = eqx.partition(inputs, eqx.is_array)
+    carry_arrays, carry_rest = eqx.partition(carry, eqx.is_array)
+
+    def _chunk(inputs: Any, carry: Any) -> tuple[Any, dict]:
+        carry, results = chunk(eqx.combine(inputs, input_rest), eqx.combine(carry, carry_rest))
+        return eqx.filter(carry, eqx.is_array), results
+
+    options = {} if inputs.long else untuned(jax.default_backend())
+    run = jax.jit(_chunk, donate_argnums=1, **options).lower(input_arrays, carry_arrays).compile()
+    return _Loop(run, program_size(run))
+
+
+def _drop_oldest() -> None:
+    """Let go of the loops that have not been used for longest; the newest one stays, whatever its size."""
+    size = sum(loop.size for loop in _CACHE.values())
+    while len(_CACHE) > 1 and (len(_CACHE) > MOST_LOOPS or size > MOST_BYTES):
+        _, loop = _CACHE.popitem(last=False)
+        size -= loop.size
 
 
 def is_compiled(inputs: Inputs, carry: Carry) -> bool:

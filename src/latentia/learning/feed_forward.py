@@ -41,6 +41,7 @@ from latentia.core.model import AbstractModel, Constrained, Scalar
 from latentia.core.parameters import bias, buffer, weight
 from latentia.core.space import Space
 from latentia.ops.arrays import TINY
+from latentia.ops.compiling import jitted
 
 Activation = Literal["sigmoid", "relu", "tanh"]
 _ACTIVATIONS = {"sigmoid": jax.nn.sigmoid, "relu": jax.nn.relu, "tanh": jnp.tanh}
@@ -259,7 +260,7 @@ class FeedForward(AbstractClassifier, Constrained):
             return self
         return eqx.tree_at(lambda m: m.normalisation.moments, self, tuple(self._moments_over(inputs, weights)))
 
-    @eqx.filter_jit
+    @jitted
     def _moments_over(self, inputs: Any, weights: Any) -> Moments:
         one = lambda row, weight: self._run(row, None, weight, among_examples=True)[1]  # noqa: E731
         return jax.vmap(one, out_axes=None, axis_name=EXAMPLES)(inputs, weights)

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
@@ -37,7 +36,7 @@ from latentia.learning.guard import Guard
 from latentia.learning.hosted import HostBatches, run_on_host
 from latentia.learning.progress import Display, Silent
 from latentia.ops.arrays import float_type, largest
-from latentia.ops.compiling import briefly
+from latentia.ops.compiling import briefly, jitted, make_room
 
 #: How often a run may diverge before it is stopped.
 MAX_ROLLBACKS = 3
@@ -139,6 +138,7 @@ def fit(
     state: Any = None,
 ) -> Result:
     """Train ``model`` on the rows of ``X``; ``state`` continues an earlier run's learner."""
+    make_room()
     run = _Run(model, X, learner, prepare, settings, key, weights, state)
     try:
         settings.begin()
@@ -394,7 +394,7 @@ def _spread(tree: Any, mesh: Mesh) -> Any:
     return jax.tree.map(lambda leaf: leaf if on_mesh(leaf) else jax.device_put(leaf, everywhere), tree)
 
 
-_largest = eqx.filter_jit(largest)
+_largest = jitted(largest)
 
 
 def _copy(tree: Any) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
@@ -24,6 +23,7 @@ from latentia.likelihood.precision import double, to_double
 from latentia.likelihood.pseudo import can_pseudo, pseudo_log_likelihood
 from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops.arrays import batch_size
+from latentia.ops.compiling import jitted
 
 METHODS = ("auto", "exact", "ais")
 
@@ -153,7 +153,7 @@ def log_z(
     )
 
 
-@eqx.filter_jit
+@jitted
 def _known_log_z(model: KnownLogZ) -> Any:
     return model.log_z()
 

@@ -28,6 +28,7 @@ from latentia.likelihood.annealing import anneal, blank, path
 from latentia.likelihood.equilibrium import Equilibrium, equilibrium
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.likelihood.result import LogZ
+from latentia.ops.compiling import jitted
 
 #: The interval reaches this many standard errors beyond the forward and the reverse estimate.
 N_STDERR = 2.0
@@ -154,7 +155,7 @@ def _warning(details: dict[str, Any], width: float, noise: float) -> str:
     return " ".join(reasons)
 
 
-@eqx.filter_jit
+@jitted
 def _fitted_base(model: Any, x: Any) -> tuple[Any, Scalar]:
     """The base fitted to samples of the model and its log Z.
 

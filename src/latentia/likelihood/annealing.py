@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from latentia.core import tempering
 from latentia.core.model import Scalar
 from latentia.ops.arrays import batch_size
+from latentia.ops.compiling import jitted
 
 
 def schedule(n_temperatures: int, steepness: float = 3.0) -> np.ndarray:
@@ -47,7 +47,7 @@ def blank(model: Any, n: int) -> tuple[Any, Any]:
     return jax.tree.map(lambda leaf: jnp.zeros((n, *leaf.shape), jnp.float64), spaces)
 
 
-@eqx.filter_jit
+@jitted
 def anneal(
     base: Any, model: Any, betas: Float[Array, " k"], x: Any, z: Any, *, key: PRNGKeyArray
 ) -> tuple[Float[Array, " n"], Any, Any]:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
@@ -27,6 +26,7 @@ from latentia.core.model import AbstractModel, FreeEnergy, LatentFreeEnergy, Sca
 from latentia.core.space import Space
 from latentia.likelihood.precision import double, to_double
 from latentia.likelihood.result import LogZ
+from latentia.ops.compiling import jitted
 
 #: States that are enumerated at most, unless the caller says otherwise.
 LIMIT = 2**20
@@ -104,7 +104,7 @@ def _value(part: Space, index: Int[Array, ""]) -> Float[Array, "*shape"]:
     return 2 * values - 1 if part.domain == "spin" else values
 
 
-@eqx.filter_jit
+@jitted
 def sum_states(model: Any, name: str) -> Scalar:
     """log Σ exp(−energy) over all states of the named side."""
     spaces, energy = _energy(model, name)

@@ -19,6 +19,7 @@ from latentia.core.model import Tempered
 from latentia.likelihood.annealing import anneal, blank, path
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.ops.arrays import batch_size
+from latentia.ops.compiling import jitted
 from latentia.samplers import ParallelTempering
 
 
@@ -90,7 +91,7 @@ def _rows(batch: Any, n: int, *, key: PRNGKeyArray) -> Any:
     return jax.tree.map(lambda a: a[chosen], batch)
 
 
-@eqx.filter_jit
+@jitted
 def _tempered(sampler: Any, model: Any, x: Any, n_burn_in: int, n_steps: int, *, key: PRNGKeyArray) -> tuple:
     start_key, key = jax.random.split(key)
     states = to_double(samplers.start(sampler, model, x, key=start_key))

@@ -29,6 +29,7 @@ from latentia.likelihood import enumeration
 from latentia.likelihood.annealing import anneal_chain, path
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.ops.arrays import batch_size
+from latentia.ops.compiling import jitted
 
 #: Annealing runs per example and direction: two tell how noisy they are.
 N_RUNS = 2
@@ -140,25 +141,25 @@ def _by_rows(
     return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
 
-@eqx.filter_jit
+@jitted
 def _free_energies(model: Any, x: Any, keys: Any) -> tuple[Float[Array, " n"]]:
     del keys
     return (jax.vmap(model.free_energy)(x),)
 
 
-@eqx.filter_jit
+@jitted
 def _enumerated(model: Any, x: Any, keys: Any) -> tuple[Float[Array, " n"]]:
     del keys
     return (jax.lax.map(lambda row: -enumeration.sum_states(model.clamped(row), "joint"), x),)
 
 
-@eqx.filter_jit
+@jitted
 def _bounds(model: Any, x: Any, keys: Any) -> tuple[Float[Array, " n"]]:
     del keys
     return (jax.vmap(lambda row: -model.clamped(row).variational_energy(_INFERENCE.infer(model, row)))(x),)
 
 
-@eqx.filter_jit
+@jitted
 def _bracketed(model: Any, x: Any, keys: Any, betas: Any, n_steps: int) -> tuple[Any, Any, Any]:
     """(variational bound, forward, reverse) estimates of −F(x), the latter two with an axis of runs."""
 

@@ -13,7 +13,6 @@ import math
 import zlib
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,6 +27,7 @@ from latentia.likelihood.enumeration import LIMIT
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.likelihood.result import LogLikelihood
 from latentia.ops.arrays import batch_size
+from latentia.ops.compiling import jitted
 
 METHODS = ("auto", "exact", "ais", "importance")
 N_STDERR = 2.0
@@ -80,7 +80,7 @@ def fingerprints(x: Any) -> np.ndarray:
     return np.array(codes, np.uint32)
 
 
-@eqx.filter_jit
+@jitted
 def _bounds(model: Any, x: Any, keys: Any, n_samples: int, chunk: int) -> tuple[Array, Array, Array]:
     """(log mean w, var(w)/(k E[w]²), mean log w), ``chunk`` draws at a time."""
     n_chunks = math.ceil(n_samples / chunk)
@@ -236,6 +236,6 @@ def exact_rows(model: Amortised, x: Any) -> np.ndarray:
         return np.asarray(_summed(to_double(model), batch_to_double(x), states))
 
 
-@eqx.filter_jit
+@jitted
 def _summed(model: Any, x: Any, states: Any) -> Float[Array, " n"]:
     return jax.lax.map(lambda row: logsumexp(-jax.vmap(lambda z: model.energy(row, z))(states)), x)

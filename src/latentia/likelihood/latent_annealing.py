@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +28,7 @@ from latentia.core.space import leaves
 from latentia.likelihood.annealing import schedule
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.ops.arrays import batch_size
+from latentia.ops.compiling import jitted
 
 _TARGET, _FIRST_STEP = 0.8, 0.2
 #: A step size adapts at the rate 1, slowing down to this.
@@ -74,7 +74,7 @@ def bracket(
     return forward, reverse
 
 
-@eqx.filter_jit
+@jitted
 def _bracketed(
     model: Any, x: Any, keys: Any, betas: Array, n_steps: int, n_chains: int, n_leapfrog: int
 ) -> tuple[Array, Array]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +21,7 @@ from latentia.core.errors import CapabilityError
 from latentia.core.model import AbstractModel, FreeEnergy, Scalar
 from latentia.core.space import Space
 from latentia.likelihood.precision import batch_to_double, double, to_double
+from latentia.ops.compiling import jitted
 
 
 def can_pseudo(model: AbstractModel) -> bool:
@@ -49,7 +49,7 @@ def pseudo_log_likelihood(model: AbstractModel, x: Any) -> np.ndarray:
         return np.asarray(_rows(to_double(model), batch_to_double(x)))
 
 
-@eqx.filter_jit
+@jitted
 def _rows(model: Any, x: Any) -> Float[Array, " n"]:
     return jax.lax.map(lambda row: _one(model, row), x)
 

@@ -39,6 +39,7 @@ from latentia.likelihood.importance import fingerprints
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.models.rbm import RBMModel
 from latentia.ops.arrays import batch_size, weighted_mean
+from latentia.ops.compiling import jitted
 from latentia.units import AbstractUnits, Categorical, Factorial
 from latentia.units.joined import Joined
 
@@ -345,7 +346,7 @@ def switches(model: DBNModel) -> tuple[np.ndarray, np.ndarray]:
     return on, off
 
 
-@eqx.filter_jit
+@jitted
 def _switched(model: DBNModel, level: int, value: float) -> Array:
     offsets = [*(layer.offset for layer in model.generative), model.top.hidden_offset]
 
@@ -380,7 +381,7 @@ def row_bounds(model: DBNModel, x: Any, *, key: PRNGKeyArray, n_samples: int) ->
     return bounds, float(np.sqrt(np.sum(counts**2 * variances[index])) / n)
 
 
-@eqx.filter_jit
+@jitted
 def _bounds(model: DBNModel, x: Any, n_samples: int, keys: PRNGKeyArray) -> tuple[Array, Array]:
     """(log mean w, var(w) / (n E[w]²): its variance to first order)."""
 

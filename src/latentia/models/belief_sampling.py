@@ -20,19 +20,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from latentia.models.belief_net import DBNModel, Directed
 from latentia.ops.arrays import batch_size, keep
+from latentia.ops.compiling import jitted
 from latentia.units import AbstractUnits
 
 Latents = tuple[Array, ...]
 
 
-@eqx.filter_jit
+@jitted
 def dream(model: DBNModel, label: Any, n_steps: int, keys: PRNGKeyArray) -> tuple[Any, Any]:
     """(x, E[x | h¹]) of independent chains with no entry known, or the one-hot label alone."""
 
@@ -50,7 +50,7 @@ def dream(model: DBNModel, label: Any, n_steps: int, keys: PRNGKeyArray) -> tupl
     return jax.vmap(one)(keys)
 
 
-@eqx.filter_jit
+@jitted
 def fill_in(model: DBNModel, x: Any, fixed: Any, n_steps: int, key: PRNGKeyArray) -> tuple[Any, Any]:
     """(x, E[x | h¹] or the entry itself where it is fixed) of one chain for every row after so many sweeps."""
 

@@ -38,6 +38,7 @@ from latentia.learning.stacking import Maker, Stage
 from latentia.models.layered import LayeredModel, apply_switches, label_energies
 from latentia.models.replicated import ReplicatedRBM, assemble
 from latentia.ops import random
+from latentia.ops.compiling import jitted
 from latentia.units import Bernoulli
 from latentia.units import make as make_units
 
@@ -302,17 +303,17 @@ class Copies(AbstractPrepare):
         return x if self.n == 1 else (x,) * self.n
 
 
-@eqx.filter_jit
+@jitted
 def _started(model: Any, x: Any, key: PRNGKeyArray) -> Any:
     return model.initialise(x, key=key)
 
 
-@eqx.filter_jit
+@jitted
 def _recentred(model: LayeredModel, x: Any) -> LayeredModel:
     return model.recentred(model.centres(x, None), 1.0)
 
 
-@eqx.filter_jit
+@jitted
 def _codes(model: ReplicatedRBM, x: Any) -> Any:
     return jax.vmap(model.code)(x)
 

@@ -48,6 +48,7 @@ from latentia.models.belief_net import DBNModel, row_bounds, switches
 from latentia.models.belief_sampling import dream, fill_in
 from latentia.models.rbm import RBMModel
 from latentia.ops import random
+from latentia.ops.compiling import jitted
 from latentia.units import Bernoulli
 from latentia.units import make as make_units
 
@@ -393,12 +394,12 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         return row_bounds(self.model_, self._visibles(X, purpose="scoring"), key=random.key(0), n_samples=n_samples)
 
 
-@eqx.filter_jit
+@jitted
 def _started(rbm: RBMModel, x: Any, key: PRNGKeyArray) -> RBMModel:
     return rbm.initialise(x, key=key)
 
 
-@eqx.filter_jit
+@jitted
 def _codes(rbm: RBMModel, x: Any) -> Any:
     return jax.vmap(lambda x: rbm.posterior(x).mean())(x)
 

@@ -30,6 +30,7 @@ from latentia.estimator.energy import ENERGY_CHECKS, UnnormalisedEstimator
 from latentia.learning.optimizer import Schedule
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.ops import random
+from latentia.ops.compiling import jitted
 from latentia.ops.descent import minimise
 from latentia.ops.logistic import softplus
 from latentia.units import Bernoulli, Factorial
@@ -406,7 +407,7 @@ class DeepEnergyModel(UnnormalisedEstimator):
         return float(jnp.exp(self.model_.well.log_sigma))
 
 
-@eqx.filter_jit
+@jitted
 def _matrices(key: PRNGKeyArray, sizes: tuple[int, ...]) -> list[Array]:
     """Random weights between layers of the given sizes."""
     shapes = zip(sizes[1:], sizes[:-1], strict=True)

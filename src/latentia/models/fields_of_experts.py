@@ -34,6 +34,7 @@ from latentia.estimator.energy import ENERGY_CHECKS, UnnormalisedEstimator
 from latentia.learning.optimizer import Schedule
 from latentia.ops import random
 from latentia.ops.arrays import cast_like
+from latentia.ops.compiling import jitted
 from latentia.ops.convolution import correlate
 from latentia.ops.experts import EXPERTS, AbstractExperts, make
 from latentia.ops.restoration import Field, Task, settled, smooth_start
@@ -381,7 +382,7 @@ def _pair(name: str, value: Any) -> tuple[int, int]:
     return int(both[0]), int(both[1])
 
 
-@eqx.filter_jit
+@jitted
 def _denoised(model: Any, noisy: Float[Array, "n h w"], options: dict[str, Any]) -> Float[Array, "n h w"]:
     field, noisy, options = model.field(), *cast_like((noisy, options), model)
 
@@ -394,7 +395,7 @@ def _denoised(model: Any, noisy: Float[Array, "n h w"], options: dict[str, Any])
     return jax.vmap(one)(noisy)
 
 
-@eqx.filter_jit
+@jitted
 def _inpainted(
     model: Any, known: Float[Array, "n h w"], free: Bool[Array, "n h w"], options: dict[str, Any]
 ) -> Float[Array, "n h w"]:

@@ -37,6 +37,7 @@ from latentia.core.model import (
 )
 from latentia.core.parameters import bias, buffer, weight
 from latentia.core.space import Space
+from latentia.ops.compiling import jitted
 from latentia.ops.gaussian import LOG_2PI
 
 Value = Float[Array, " d"]
@@ -100,7 +101,7 @@ class GaussianEnergy(KnownLogZ, ExactSampler, Conditionals, Encodes, Decodes, Co
         """I + A, the precision in units in which its diagonal is one."""
         return jnp.eye(self.mean.shape[0], dtype=self.mean.dtype) + self.coupled()
 
-    @eqx.filter_jit
+    @jitted
     def precision(self) -> Float[Array, "d d"]:
         """Λ."""
         if self.couplings is None:
@@ -192,7 +193,7 @@ class GaussianEnergy(KnownLogZ, ExactSampler, Conditionals, Encodes, Decodes, Co
         shrunk = jax.lax.while_loop(lambda a: finite(a) & broken(a), lambda a: SHRINK * a, coupled)
         return eqx.tree_at(lambda m: m.couplings, self, shrunk)
 
-    @eqx.filter_jit
+    @jitted
     def margin(self) -> Scalar:
         """The smallest eigenvalue of I + A."""
         if self.couplings is None:
@@ -217,7 +218,7 @@ class GaussianEnergy(KnownLogZ, ExactSampler, Conditionals, Encodes, Decodes, Co
 
 def safe(model: GaussianEnergy) -> GaussianEnergy:
     """The model, its couplings shrunk where its precision is not positive definite."""
-    coupled = eqx.filter_jit(GaussianEnergy.coupled)(model)
+    coupled = jitted(GaussianEnergy.coupled)(model)
     least = float(np.linalg.eigvalsh(np.asarray(coupled, np.float64))[0])
     if 1 + least > FLOOR:
         return model
@@ -227,4 +228,4 @@ def safe(model: GaussianEnergy) -> GaussianEnergy:
         stacklevel=3,
     )
     shrunk = eqx.tree_at(lambda m: m.couplings, model, (1 - 2 * FLOOR) / -least * coupled)
-    return eqx.filter_jit(GaussianEnergy.project)(shrunk)
+    return jitted(GaussianEnergy.project)(shrunk)

@@ -41,6 +41,7 @@ from latentia.core.model import (
 from latentia.core.parameters import buffer, weight
 from latentia.inference import MeanFieldInference
 from latentia.ops.arrays import float_type, keep, weighted_mean
+from latentia.ops.compiling import jitted
 from latentia.units import AbstractUnits, Factorial
 
 #: Rounds of mean field for the centring offsets and for a chain's first latents.
@@ -388,7 +389,7 @@ def apply_switches(model: LayeredModel) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(results[:half]), np.concatenate(results[half:])
 
 
-@eqx.filter_jit
+@jitted
 def _switched(model: LayeredModel, layer: int, value: float) -> Any:
     n = len(model.visible)
 

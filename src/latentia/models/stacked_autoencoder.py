@@ -48,6 +48,7 @@ from latentia.learning.stacking import Maker, Stage
 from latentia.models.autoencoding import AutoencoderModel
 from latentia.models.rbm import RBMModel
 from latentia.ops import random
+from latentia.ops.compiling import jitted
 from latentia.ops.corruption import Kind
 from latentia.ops.networks import MLP, Dense
 from latentia.units import AbstractUnits, Bernoulli
@@ -349,11 +350,11 @@ def _layer(model: Any) -> Both:
     return Both(layer.weights, layer.biases, layer.weights.T, model.decoder.biases[0])
 
 
-@eqx.filter_jit
+@jitted
 def _raised(layer: Both, named: str, rows: Matrix) -> Matrix:
     return jax.vmap(Dense(layer.up, layer.up_biases, named))(rows)
 
 
-@eqx.filter_jit
+@jitted
 def _started(model: Any, x: Any, key: PRNGKeyArray) -> Any:
     return model.initialise(x, key=key)

@@ -44,6 +44,7 @@ from latentia.models.vae_parts import (
     Variance,
 )
 from latentia.ops import random
+from latentia.ops.compiling import jitted
 from latentia.ops.networks import Activation, Held
 
 Visible = Literal["auto", "bernoulli", "gaussian", "categorical"]
@@ -387,7 +388,7 @@ class VAE(DirectedEstimator):
         super().save(path)
 
 
-@eqx.filter_jit
+@jitted
 def _descended(model: AbstractVAE, level: int, codes: Any) -> Any:
     return jax.vmap(lambda layer: model.decode(model.descend(level, layer)).reshape(-1))(codes)
 

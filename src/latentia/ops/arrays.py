@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from latentia.ops.compiling import jitted
+
 #: The least total weight of a batch: one of rows without weight has means of zero, not of nothing.
 TINY = 1e-30
 
@@ -80,6 +82,6 @@ def cast(tree: Any, dtype: Any) -> Any:
     return _cast(tree, dtype)
 
 
-@eqx.filter_jit  # one program for all arrays
+@jitted  # one program for all arrays
 def _cast(tree: Any, dtype: Any) -> Any:
     return jax.tree.map(lambda a: a.astype(dtype) if eqx.is_inexact_array(a) else a, tree)

@@ -15,7 +15,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +23,7 @@ from scipy.linalg import eigh
 from latentia.core import space
 from latentia.core.model import Amortised, Decodes, Encodes, ExactPosterior
 from latentia.core.space import Space
+from latentia.ops.compiling import jitted
 
 _TINY = 1e-7
 #: A model with more latents than this is not asked for switches of all of them, a square matrix.
@@ -221,7 +221,7 @@ def gradients(estimator: Any, which: np.ndarray, rows: np.ndarray) -> np.ndarray
     return np.asarray(found).reshape(len(which), -1)
 
 
-@eqx.filter_jit
+@jitted
 def _log_odds_gradients(model: Any, x: Any, states: Any) -> Any:
     def one(x: Any, z: Any) -> Any:
         return jax.grad(lambda x: model.energy(x, jnp.zeros_like(z)) - model.energy(x, z))(x)
@@ -229,7 +229,7 @@ def _log_odds_gradients(model: Any, x: Any, states: Any) -> Any:
     return jax.vmap(lambda z: jnp.mean(jax.vmap(lambda x: one(x, z))(x), axis=0))(states)
 
 
-@eqx.filter_jit
+@jitted
 def _gradients(model: Any, x: Any, directions: Any) -> Any:
     def code(x: Any) -> Any:
         found = model.encode(x) if isinstance(model, Encodes) else _mean(model, x)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
@@ -12,6 +11,7 @@ from jaxtyping import PRNGKeyArray
 from latentia.core.algorithms import AbstractSampler, require
 from latentia.core.errors import ParameterError
 from latentia.ops.arrays import batch_size, cast_like
+from latentia.ops.compiling import jitted
 from latentia.ops.loops import unrolled
 from latentia.samplers.diagnostics import diagnose
 
@@ -107,7 +107,7 @@ def sample(
     return draws, Chains({**diagnose(draws), **counts}, sampler, states)
 
 
-@eqx.filter_jit
+@jitted
 def _sample(
     sampler: Any, model: Any, x: Any, fixed: Any, n_warmup: int, n_draws: int, thin: int, key: PRNGKeyArray
 ) -> tuple[Any, Any, Any, Any]:

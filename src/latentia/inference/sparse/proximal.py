@@ -41,6 +41,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from latentia.core.errors import DataError, ParameterError, UnknownNameError
 from latentia.inference.sparse.codes import Codes
+from latentia.ops.compiling import jitted
 from latentia.ops.penalties import L0, AbstractConvexPenalty, AbstractPenalty
 
 Method = Literal["ista", "fista", "iht"]
@@ -310,10 +311,10 @@ def certificate(problem: Problem, x: Array, z: Array) -> Array:
     return jnp.where(size > 0, gap / jnp.where(size > 0, size, 1.0), 0.0)
 
 
-_begin = eqx.filter_jit(begin)
+_begin = jitted(begin)
 
 
-@eqx.filter_jit
+@jitted
 def _run_chunk(problem: Problem, x: Array, state: State, live: Array, n_steps: Array) -> tuple[State, Array]:
     """(state, gaps or last moves) after so many steps; signals that are not live stand still."""
     new = jax.lax.fori_loop(0, n_steps, lambda _, s: advance(problem, x, s), state)
@@ -323,7 +324,7 @@ def _run_chunk(problem: Problem, x: Array, state: State, live: Array, n_steps: A
     return state, certificate(problem, x, state.z) if convex else state.moved
 
 
-@eqx.filter_jit
+@jitted
 def _gather(tree: Any, rows: Array) -> Any:
     return jax.tree.map(lambda leaf: leaf[rows], tree)
 

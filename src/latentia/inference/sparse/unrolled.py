@@ -29,6 +29,7 @@ from jaxtyping import Array, Float
 from latentia.core.errors import DataError, ParameterError, UnknownNameError
 from latentia.core.parameters import bias, weight
 from latentia.inference.sparse.proximal import lipschitz
+from latentia.ops.compiling import jitted
 from latentia.ops.thresholds import soft
 
 Activation = Literal["soft", "tanh"]
@@ -179,7 +180,7 @@ def encode_with(encoder: AbstractEncoder, X: Any) -> np.ndarray:
     return out
 
 
-@eqx.filter_jit
+@jitted
 def _encode(encoder: AbstractEncoder, x: Array) -> Array:
     return jax.vmap(encoder)(x)
 
