@@ -127,7 +127,8 @@ class Logger(Callback):
     def _row(self, event: Event) -> None:
         prefix = event.stage.replace(" ", "_") + "/" if event.stage else ""
         taken = event.history[-1].get("seconds", math.nan) if event.history else math.nan
-        step, epoch, seconds = (a + b for a, b in zip(self._before, (event.step, event.epoch, taken), strict=True))
+        before = self._before
+        step, epoch, seconds = int(before[0]) + event.step, before[1] + event.epoch, before[2] + taken
         if self._resumed and prefix not in self._reached:
             self._reached[prefix] = self._last_step(prefix + "epoch")
         if not event.stage:

@@ -49,7 +49,8 @@ def _parts(value: Any, inside: tuple[int, ...]) -> Iterable[bytes]:
     if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     if issparse(value):
-        rows: Any = value.tocsr()
+        sparse: Any = value
+        rows = sparse.tocsr()
         yield from _parts((rows.data, rows.indices, rows.indptr, rows.shape), inside)
     elif isinstance(value, np.ndarray | jax.Array) and np.asarray(value).dtype != object:
         yield from _array(value)

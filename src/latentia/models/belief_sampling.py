@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from latentia.models.belief_net import DBNModel, Directed
-from latentia.ops.arrays import batch_size, keep
+from latentia.ops.arrays import batch_size, cast_like, float_type, keep
 from latentia.ops.compiling import jitted
 from latentia.units import AbstractUnits
 

@@ -65,7 +65,7 @@ class Run:
     @property
     def data(self) -> dict[str, Any]:
         """What the configuration says about the data; empty if nothing."""
-        data = self.config.get("data")
+        data: Any = self.config.get("data")
         sound = isinstance(data, dict) and isinstance(data.get("options") or {}, dict)
         return data if sound else {}
 
