@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from latentia import DBM, RBM
 from latentia.core.errors import DivergenceError
 from latentia.estimator import gradient, training
-from latentia.estimator.base import reconstruction_error
+from latentia.estimator.scoring import reconstruction_error
 from latentia.learning.guard import FORGOTTEN, LEARNED, WORSE, Guard
 
 SMALL = {"binarize": "sample", "batch_size": 100, "n_epochs": 6, "random_state": 0}

@@ -12,8 +12,8 @@ from scipy.sparse import csr_matrix
 
 from latentia import RBM, VAE, Autoencoder, GaussianRBM, ProductOfExperts
 from latentia.core.errors import DataError
-from latentia.estimator import base, training
 from latentia.estimator import rows_to_learn as learning
+from latentia.estimator import scoring, training
 from latentia.estimator.gradient import monitored
 
 RNG = np.random.default_rng(0)
@@ -205,7 +205,7 @@ def test_held_out_scores_are_weighted_means(monkeypatch):
     one_by_one = np.array([rbm.validation_scorer(BITS[i : i + 1])(rbm.model_) for i in range(12)])
     found = rbm.validation_scorer(BITS[:12], weights[:12])(rbm.model_)
     assert found == pytest.approx(np.average(one_by_one, weights=weights[:12]), rel=1e-5)
-    monkeypatch.setattr(base, "VALIDATION_ROWS", 6)
+    monkeypatch.setattr(scoring, "VALIDATION_ROWS", 6)
     few = one_by_one[[0, 2, 4, 6, 8, 11]]  # spread over all of them, not the first ones
     assert rbm.validation_scorer(BITS[:12])(rbm.model_) == pytest.approx(few.mean(), rel=1e-5)
 

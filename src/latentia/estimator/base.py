@@ -37,28 +37,24 @@ from latentia.core.model import (
     ExactPosterior,
     FreeEnergy,
     Initialised,
-    Normalised,
     ProxSplit,
 )
 from latentia.estimator import callbacks, card, checks, saving, training
 from latentia.estimator.drawing import draw
 from latentia.estimator.fresh import fresh
 from latentia.estimator.rows import apply_rows
-from latentia.estimator.rows_to_learn import LearningRows, some_rows, split, spread, weighted
-from latentia.inference import MeanFieldInference, code_of, code_space
+from latentia.estimator.rows_to_learn import LearningRows, some_rows, split, weighted
+from latentia.estimator.scoring import code_row, decode_row, free_energy_row, held_out_score
+from latentia.inference import code_space
 from latentia.learning import fitting
 from latentia.learning.batches import is_mapped
 from latentia.learning.compiled import AbstractPrepare
 from latentia.learning.contrastive import ContrastiveState
-from latentia.learning.score_matching import hyvarinen_score
-from latentia.likelihood.pseudo import can_pseudo, pseudo_log_likelihood
 from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops import random
-from latentia.ops.arrays import cast_like, n_numbers
+from latentia.ops.arrays import cast_like
 from latentia.ops.compiling import jitted
 
-#: At most this many held-out rows enter a pseudo-likelihood, which costs one free energy per site.
-VALIDATION_ROWS = 256
 #: Seeds are smaller than this.
 MOST_SEED = 2**31 - 1
 #: What an estimator remembers of a fit besides the attributes whose names end in an underscore.
@@ -285,7 +281,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def transform(self, X: Any) -> np.ndarray:
         """Posterior means of the latents (or the codes of a model without latents), one row per example."""
         model = self._needs(ExactPosterior | Clamps | Encodes | ProxSplit | Amortised, "transform")
-        return apply_rows(_code, model, self._visibles(X, purpose="coding"))
+        return apply_rows(code_row, model, self._visibles(X, purpose="coding"))
 
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Mean visibles for given latents (rows as :meth:`transform` returns them)."""
@@ -293,7 +289,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         Z = np.asarray(X, np.float32)
         if Z.ndim != 2 or Z.shape[1] != self._n_features_out:
             raise DataError(f"Latents must be a matrix with {self._n_features_out} columns, got shape {Z.shape}.")
-        means = apply_rows(_decode, model, space.unflatten(code_space(model), Z))
+        means = apply_rows(decode_row, model, space.unflatten(code_space(model), Z))
         return self._data_columns(space.flatten(model.x_space, means))
 
     def _data_columns(self, values: np.ndarray) -> np.ndarray:
@@ -313,7 +309,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def free_energy(self, X: Any) -> np.ndarray:
         """F(x) = −log Σ_z exp(−E(x, z)) of every row; an upper bound by mean field where F is out of reach."""
         model = self._needs(FreeEnergy | Clamps, "free_energy")
-        return apply_rows(_free_energy, model, self._visibles(X, purpose="scoring"))
+        return apply_rows(free_energy_row, model, self._visibles(X, purpose="scoring"))
 
     def sample(
         self,
@@ -361,7 +357,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """
         visibles = self._visibles(X, purpose="scoring")
         model = self._needs(FreeEnergy | Clamps, "score_samples")
-        return -apply_rows(_free_energy, model, visibles).astype(np.float64) - self.log_z().estimate
+        return -apply_rows(free_energy_row, model, visibles).astype(np.float64) - self.log_z().estimate
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log p(x) over the rows."""
@@ -421,20 +417,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         none.
         """
         rows = self._rows(rows[:, : self.n_features_in_], purpose="scoring")
-        few = spread(len(rows), VALIDATION_ROWS, weights) if len(rows) > VALIDATION_ROWS else None
-
-        def score(model: Any) -> float:
-            x = space.encode_seen(model.x_space, rows)
-            if isinstance(model, Normalised):
-                return -average(apply_rows(_free_energy, model, x), weights)
-            if can_pseudo(model):
-                some, their = (x, weights) if few is None else (x[few], None)
-                return average(np.asarray(pseudo_log_likelihood(model, jnp.asarray(some))), their)
-            if not isinstance(model, Decodes):
-                return -average(apply_rows(_sliced_score, model, x), weights)
-            return -reconstruction_error(model, rows, weights)
-
-        return score
+        return held_out_score(rows, weights)
 
     def save(self, path: str | Path) -> None:
         """Write to a safetensors file that :func:`latentia.load` reads; nothing in it is executed."""
@@ -460,20 +443,6 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return tags
 
 
-def average(values: np.ndarray, weights: Any = None) -> float:
-    """The mean over rows, weighted by theirs."""
-    return float(np.mean(values)) if weights is None else float(np.average(values, weights=weights))
-
-
-def reconstruction_error(model: Any, rows: np.ndarray, weights: Any = None) -> float:
-    """The mean squared error of rebuilding each entry of some rows from their codes."""
-    x = space.encode_seen(model.x_space, rows)
-    data, again = jax.tree.leaves(x), jax.tree.leaves(apply_rows(_reconstruct, model, x))
-    errors = [(a - b) ** 2 for a, b in zip(again, data, strict=False)]
-    columns = np.concatenate([e.reshape(len(e), -1) for e in errors], axis=1)
-    return float(np.mean(columns)) if weights is None else average(columns.mean(axis=1), weights)
-
-
 def _is_fitted(name: str) -> bool:
     """Whether an attribute is something that a fit found out, by scikit-learn's convention."""
     return name.endswith("_") and not name.startswith("_") and name not in ("n_features_in_", "feature_names_in_")
@@ -487,26 +456,3 @@ def _following(seed: int) -> int:
 @jitted
 def _initialise(model: Any, x: Any, key: Any) -> Any:
     return model.initialise(x, key=key)
-
-
-def _code(model: Any, x: Any) -> Any:
-    return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(code_of(model, x))])
-
-
-def _decode(model: Any, z: Any) -> Any:
-    return model.decode(z)
-
-
-def _reconstruct(model: Any, x: Any) -> Any:
-    return model.decode(code_of(model, x))
-
-
-def _sliced_score(model: Any, x: Any) -> Any:
-    """The score-matching objective of one example, in directions that are always the same."""
-    return hyvarinen_score(model, x, jax.random.rademacher(random.key(0), (8, n_numbers(x)), np.float32))
-
-
-def _free_energy(model: Any, x: Any) -> Any:
-    if isinstance(model, FreeEnergy):
-        return model.free_energy(x)
-    return model.clamped(x).variational_energy(MeanFieldInference().infer(model, x))

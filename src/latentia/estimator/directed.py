@@ -20,9 +20,9 @@ from latentia.core.errors import DataError, ParameterError
 from latentia.core.model import Amortised
 from latentia.core.parameters import trainable
 from latentia.estimator import checks
-from latentia.estimator.base import average
 from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator, monitored
 from latentia.estimator.rows import apply_rows
+from latentia.estimator.scoring import average
 from latentia.estimator.training import Plan
 from latentia.inference import code_space
 from latentia.learning import objective

@@ -15,8 +15,9 @@ from latentia.core import space
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.model import Decodes, Normalised
 from latentia.estimator import checks
-from latentia.estimator.base import LatentEstimator, reconstruction_error
+from latentia.estimator.base import LatentEstimator
 from latentia.estimator.rows_to_learn import n_held_out, spread
+from latentia.estimator.scoring import reconstruction_error
 from latentia.estimator.training import Plan
 from latentia.learning import objective
 from latentia.learning.batches import read_rows

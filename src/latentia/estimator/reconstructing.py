@@ -11,9 +11,10 @@ from latentia.core import space
 from latentia.core.errors import CapabilityError, DataError, ParameterError
 from latentia.core.model import Reconstructs
 from latentia.estimator import checks, training
-from latentia.estimator.base import Purpose, average
+from latentia.estimator.base import Purpose
 from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
 from latentia.estimator.rows import apply_rows
+from latentia.estimator.scoring import average
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.reconstruction import Jacobian, Reconstruction, Sparsity
 from latentia.ops.corruption import Corruption, Kind

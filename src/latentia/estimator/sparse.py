@@ -15,10 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from latentia.core.errors import DataError, ParameterError
 from latentia.core.model import ProxSplit
 from latentia.estimator import checks, training
-from latentia.estimator.base import average
 from latentia.estimator.imitation import Imitated
 from latentia.estimator.patchwise import PatchDictionary
 from latentia.estimator.rows_to_learn import LearningRows
+from latentia.estimator.scoring import average
 from latentia.inference import SparseInference
 from latentia.ops import penalties
 from latentia.ops.whitening import mean_of

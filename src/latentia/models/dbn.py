@@ -30,12 +30,12 @@ from latentia import likelihood
 from latentia.core import space
 from latentia.core.errors import ParameterError
 from latentia.estimator import checks, drawing, saving, training
-from latentia.estimator.base import average
 from latentia.estimator.boltzmann import BOLTZMANN_CHECKS, BoltzmannEstimator
 from latentia.estimator.finetuning import Finetunes
 from latentia.estimator.label_units import Labelled
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.rows_to_learn import LearningRows, some_rows
+from latentia.estimator.scoring import average
 from latentia.learning import objective
 from latentia.learning.contrastive import Contrastive
 from latentia.learning.fit import Result

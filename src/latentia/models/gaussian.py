@@ -15,9 +15,9 @@ from sklearn.utils.metaestimators import available_if
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.errors import ParameterError
 from latentia.estimator import checks, training
-from latentia.estimator.base import average
 from latentia.estimator.energy import ENERGY_CHECKS, EnergyEstimator
 from latentia.estimator.rows_to_learn import LearningRows, spread
+from latentia.estimator.scoring import average
 from latentia.estimator.training import Plan
 from latentia.learning.batches import read_rows
 from latentia.learning.optimizer import Schedule
