@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from latentia import DBM, PPCA, RBM
-from latentia.report import advice, facts, moving, sprites
+from latentia.report import advice, facts, moving, plots, sprites
 from latentia.report.explorer import explore
 from latentia.report.latents import groups
 from latentia.report.runs import Run
@@ -137,3 +137,16 @@ def test_traversals_are_of_the_latents_that_vary_most(tmp_path):
 )
 def test_what_is_black_and_what_is_white(rows, ends):
     assert sprites.grey_range(np.array(rows)) == pytest.approx(ends)
+
+
+def test_without_data_the_strongest_filters_come_first(tmp_path, monkeypatch):
+    rbm, drawn = fresh(RBM(n_components=5, weight_scale=1.0)), []
+    grid = plots.image_grid
+    monkeypatch.setattr(
+        plots, "image_grid", lambda rows, *rest, **more: drawn.append(rows) or grid(rows, *rest, **more)
+    )
+    run = Run(tmp_path, estimator=rbm, image_shape=(3, 3), problems={"data": "There are none."})
+    section = Gallery(run, "r1")._made("filters", "Filters", Gallery(run, "r1")._filters)
+    assert section.text[0].endswith("Sorted by strength.")
+    weights = np.asarray(rbm.model_.weights, float).T
+    np.testing.assert_allclose(drawn[0], weights[np.argsort(-np.linalg.norm(weights, axis=1))], atol=1e-4)
