@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+
+from latentia.core import parameters
 
 #: Functions of ``jax.random`` that use up a key.
 DRAWS = (
@@ -57,6 +61,17 @@ def without_seconds(history) -> list[dict[str, float]]:
 def bits(tree) -> list[bytes]:
     """All arrays of a tree, keys as their words."""
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
+
+
+def moved(model, seed: int):
+    """The model with every parameter moved, so that no bias is trivial."""
+    rng = np.random.default_rng(seed)
+
+    def one(leaf, role):
+        learns = role in (parameters.WEIGHT, parameters.BIAS) and eqx.is_inexact_array(leaf)
+        return leaf + jnp.asarray(0.6 * rng.normal(size=leaf.shape), leaf.dtype) if learns else leaf
+
+    return jax.tree.map(one, model, parameters.roles(model))
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ ATOMS /= np.linalg.norm(ATOMS, axis=1, keepdims=True)
 X = RNG.normal(size=(N, D)).astype(np.float32)
 QUICK = {"n_epochs": 4, "batch_size": 30, "learning_rate": 0.01}
 KINDS = {
-    "lista": {"kind": "lista", "n_layers": 3, **QUICK},
+    "lista": {"kind": "lista", "n_layers": 2, **QUICK},
     "psd": {"kind": "psd", "n_code_steps": 4, "update_dictionary": True, **QUICK},
 }
 

@@ -456,10 +456,12 @@ def test_no_two_draws_of_two_steps_share_a_key(monkeypatch):
     x = LabelledRows(committee.x_space)(jnp.asarray(np.column_stack([X, Y])[:3], jnp.float32), key=keys[0])
 
     def two_steps(model, key):
-        state = learner.init(model, x, key=key)
-        for step in range(2):
-            model, state, _ = learner.step(model, x, None, state, key=jax.random.fold_in(key, step), since=1)
-        return model
+        def step(carry, key):
+            model, state, _ = learner.step(carry[0], x, None, carry[1], key=key, since=1)
+            return (model, state), None
+
+        state = learner.init(model, x, key=jax.random.fold_in(key, 9))
+        return jax.lax.scan(step, (model, state), jax.random.split(key))[0]
 
     with keys_used(monkeypatch) as used:
         jax.block_until_ready(jax.tree.leaves(jax.jit(two_steps)(committee, jax.random.key(3))))

@@ -88,7 +88,7 @@ def test_rows_keep_their_weights_in_every_stage_and_steps_have_keys_of_their_own
 
 def test_a_stack_that_is_interrupted_after_every_chunk_goes_through_the_same_bits(tmp_path):
     """Momentum, averages, the schedule, chains and keys, in the first stage and in later ones."""
-    makers = [maker(i) for i in range(3)]
+    makers = [maker(i) for i in range(2)]
     whole = greedy(X, makers, settings_in(None), key=jax.random.key(0), weights=WEIGHTS)
     found = []
 
@@ -96,7 +96,7 @@ def test_a_stack_that_is_interrupted_after_every_chunk_goes_through_the_same_bit
         settings = settings_in(tmp_path, resume=resume, callbacks=[Interrupting()])
         found[:] = greedy(X, makers, settings, key=jax.random.key(0), weights=WEIGHTS)
 
-    assert through_interruptions(go_on) == 9
+    assert through_interruptions(go_on) == 6
     assert bits([(r.model, r.state) for r in found]) == bits([(r.model, r.state) for r in whole])
     for part, one in zip(found, whole, strict=True):
         assert without_seconds(part.history) == without_seconds(one.history)
@@ -118,7 +118,7 @@ def test_codes_do_not_depend_on_the_blocks_that_they_are_made_in(monkeypatch):
         np.testing.assert_array_equal(found, whole)
 
 
-COMMON = {"random_state": 0, "batch_size": 8, "n_epochs": 2, "pretraining_epochs": 2, "momentum": 0.5}
+COMMON = {"random_state": 0, "batch_size": 8, "n_epochs": 2, "pretraining_epochs": 1, "momentum": 0.5}
 STACKS = {
     "belief net": lambda **more: DBN((4, 3), averaging=0.8, learning_rate=0.1, schedule="linear", **COMMON, **more),
     "autoencoder": lambda **more: StackedAutoencoder(
@@ -137,14 +137,12 @@ def test_an_estimator_that_is_interrupted_in_every_stage_learns_the_same(which, 
         part.set_params(resume=resume).fit(X, sample_weight=WEIGHTS)
 
     chunks = sum(map(len, whole.pretraining_history_)) + len(whole.history_)
-    assert through_interruptions(go_on) == chunks > 4
+    assert through_interruptions(go_on) == chunks > 3
     assert bits(part.model_) == bits(whole.model_)
     assert bits(part._state) == bits(whole._state)
     assert without_seconds(part.history_) == without_seconds(whole.history_)
     for found, wanted in zip(part.pretraining_history_, whole.pretraining_history_, strict=True):
         assert without_seconds(found) == without_seconds(wanted)
-    again = make().fit(1 - X).fit(X, sample_weight=WEIGHTS)  # a second fit is a first one
-    assert bits(again.model_) == bits(whole.model_)
-    assert list(map(without_seconds, again.pretraining_history_)) == list(
-        map(without_seconds, whole.pretraining_history_)
-    )
+    again = whole.fit(1 - X).fit(X, sample_weight=WEIGHTS)  # a later fit is a first one
+    assert bits(again.model_) == bits(part.model_)
+    assert bits(again._state) == bits(part._state)

@@ -60,7 +60,7 @@ def _gradient(objective, model, x, state):
 
 @quick
 def _surrogates(model, x, weights):
-    """The surrogate's gradient with each state in turn as the only sample: the loss is linear in the samples."""
+    """The surrogate's gradient with each state in turn as every row's sample: the loss is linear in the samples."""
     latents = jnp.zeros((len(STATES), N_HIDDEN), x.dtype)
     return _gradients_at(contrastive.cd(), model, x, weights, (jnp.asarray(STATES, x.dtype), latents))
 
@@ -74,7 +74,8 @@ def _latent_surrogates(model, x, weights):
 
 def _gradients_at(objective, model, x, weights, states):
     def one(sample, latent):
-        state = ContrastiveState(GibbsState(sample[None], latent[None]), samplers.Gibbs(), {})
+        chains = GibbsState(*(jnp.repeat(each[None], len(x), axis=0) for each in (sample, latent)))
+        state = ContrastiveState(chains, samplers.Gibbs(), {})
         params, rest = eqx.partition(model, trainable(model))
         return eqx.filter_grad(lambda p: objective.loss(eqx.combine(p, rest), x, weights, state)[0])(params)
 
