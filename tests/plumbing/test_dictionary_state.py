@@ -59,13 +59,14 @@ def by_definition(estimator, calls):
     """(model, state) after passes over rows with weights, step by step, by the learner alone."""
     plan = estimator._plan(60).one_pass(60)
     learner = estimator._learner(plan)
+    rule = {"name": "l1", "alpha": 0.3, "nonnegative": False}
+    begin = estimator.build({"n_features": 5, "penalty": rule})
+    begin = begin.with_dictionary(np.asarray(estimator.dictionary_init, np.float32)).project()
     seed, model, state = SEED, None, None
     for rows, weights in calls:
         kept = np.flatnonzero(np.ones(len(rows)) if weights is None else weights)
         rows, weights = rows[kept], None if weights is None else (weights[kept] / weights[kept].mean()).astype("f4")
         if model is None:
-            begin, _ = estimator._begin(rows, seed)
-            begin = begin.project() if estimator.dictionary_init is None else begin
             model = jax.tree.map(np.array, begin)
             state = jax.tree.map(np.array, learner.init(begin, rows[:20], key=jax.random.key(0)))
         n_steps = -(-len(rows) // 20)
