@@ -47,6 +47,33 @@ MORE = (
     registry.Family("real-vae", "latentia.models.vae:VAE", "", "", {"n_components": 2, "hidden": (3,)}, "real"),
 )
 EVERY = (*FAMILIES, *MORE)
+#: A family for every objective, in whose loss nothing is held fixed: an ordinary function of the parameters.
+USED = {
+    "cd": "rbm",
+    "pcd": "rbm",
+    "tempering": "gaussian-rbm",
+    "hybrid": "product-of-experts",
+    "score_matching": "product-of-experts",
+    "sliced_score_matching": "product-of-experts",
+    "denoising_score_matching": "ica",
+    "nonnegative_score_matching": "rectified-rbm",
+    "ratio_matching": "rbm",
+    "nce": "gaussian-rbm",
+    "conditional_nce": "product-of-experts",
+    "vnce": "gaussian-rbm",
+    "reconstruction": "autoencoder",
+    "elbo": "real-vae",
+    "iwae": "real-vae",
+}
+#: Other branches of some: mean field in the positive phase, discrete latents.
+ALSO = (
+    ("cd", "dbm"),
+    ("pcd", "multimodal-dbm"),
+    ("elbo", "vae"),
+    ("iwae", "vae"),
+    ("vnce", "rbm"),
+    ("nce", "deep-energy"),
+)
 #: Families whose fit has no random numbers after the start: with and without 64-bit types they end at one point.
 EXACT = {"gaussian-mixture", "ppca", "gaussian", "ica"}
 
@@ -112,7 +139,9 @@ def test_a_family_stays_in_single_precision(family, x64, tmp_path):
     estimator = quick_estimator(family).fit(rows.astype(np.float64).tolist())
     assert_single((estimator.model_, getattr(estimator, "_state", None)))
     codes = estimator.transform(rows[:4].astype(np.float64))
-    given = {"transform": codes, "inverse_transform": estimator.inverse_transform(codes)}
+    given = {"transform": codes}
+    if isinstance(estimator.model_, capabilities.Decodes):
+        given["inverse_transform"] = estimator.inverse_transform(codes)
     if isinstance(estimator.model_, capabilities.FreeEnergy | capabilities.Clamps):
         given["free_energy"] = estimator.free_energy(rows[:4])
     if isinstance(estimator.model_, capabilities.Conditionals | capabilities.ExactSampler):
@@ -198,11 +227,14 @@ def test_a_likelihood_does_not_depend_on_the_setting(x64):
 # -- algorithms, traced -----------------------------------------------------------------------------
 
 
+def _family(name):
+    return next(family for family in EVERY if family.name == name)
+
+
 @functools.cache
 def _single_model(name):
     """A family's tiny model in float32, every parameter moved."""
-    family = next(each for each in EVERY if each.name == name)
-    estimator, blueprint = tiny(family)
+    estimator, blueprint = tiny(_family(name))
     return perturbed(fresh(estimator.build, blueprint, seed=0), zlib.crc32(name.encode()))
 
 
@@ -210,15 +242,16 @@ def _visibles(family, model, n=16):
     return jax.tree.map(jnp.asarray, space.encode(model.x_space, rows_of(family, n)))
 
 
-def fitting_families(name):
-    return [family for family in EVERY if misfit(OBJECTIVES[name](), _single_model(family.name)) is None]
+def model_is_real(model):
+    return all(leaf.domain == "real" for leaf in space.leaves(model.z_space))
 
 
 def learner_of(name, model, x):
     optimizer = Optimizer.make(
         "adam", learning_rate=0.01, n_steps=10, schedule="cosine", weight_decay=0.1, clip=1.0
     )
-    learner = GradientLearner(OBJECTIVES[name](), optimizer, averaging=0.9)
+    options = {"gradient": "reparametrised"} if model_is_real(model) and name == "iwae" else {}
+    learner = GradientLearner(OBJECTIVES[name](**options), optimizer, averaging=0.9)
     return learner.surveyed(model, lambda: x, key=jax.random.key(0))
 
 
@@ -233,18 +266,14 @@ def shapes_of_a_step(learner, model, x):
     return eqx.filter_eval_shape(both, model, x, jnp.ones(16, jnp.float32))
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_a_step_of_every_objective_keeps_all_types(name, x64):
-    for family in fitting_families(name):
-        model = _single_model(family.name)
-        x = _visibles(family, model)
-        learner = learner_of(name, model, x)
-        before, after = shapes_of_a_step(learner, model, x)
-        assert types(before) == types(after), family.name
-        assert_single((learner, before))
-        jax.config.update("jax_enable_x64", False)
-        assert types(shapes_of_a_step(learner_of(name, model, x), model, x)[1]) == types(after), family.name
-        jax.config.update("jax_enable_x64", True)
+@pytest.mark.parametrize(("name", "family"), [*USED.items(), *ALSO], ids=lambda each: each)
+def test_a_step_of_every_objective_keeps_all_types(name, family, x64):
+    model = _single_model(family)
+    x = _visibles(_family(family), model)
+    learner = learner_of(name, model, x)
+    before, after = shapes_of_a_step(learner, model, x)
+    assert types(before) == types(after)
+    assert_single(before)
 
 
 @pytest.mark.parametrize(
@@ -262,19 +291,20 @@ def test_a_step_of_every_other_learner_keeps_all_types(learner, x64):
 
 
 @pytest.mark.parametrize(
-    "make", [samplers.Gibbs, samplers.ParallelTempering.make, *samplers.GRADIENT_SAMPLERS.values()]
+    ("make", "names"),
+    [
+        (samplers.Gibbs, ["rbm", "dbm", "gaussian-mixture", "ppca", "vae", "gaussian"]),
+        (samplers.ParallelTempering.make, ["gaussian-rbm"]),
+        *((make, ["product-of-experts"]) for make in samplers.GRADIENT_SAMPLERS.values()),
+    ],
 )
-def test_chains_of_every_sampler_keep_all_types(make, x64):
-    for family in EVERY:
-        model, sampler = _single_model(family.name), make()
-        if misfit(sampler, model) is not None:
-            continue
-        x = _visibles(family, model)
-        run = eqx.filter_eval_shape(samplers.chains._sample, sampler, model, x, None, 2, 2, 1, jax.random.key(0))
-        assert_single(run[:3])
+def test_chains_of_every_sampler_keep_all_types(make, names, x64):
+    for name in names:
+        model, sampler = _single_model(name), make()
+        x = _visibles(_family(name), model)
         fixed = jax.tree.map(lambda a: jnp.ones(a.shape, bool), x)
-        assert types(samplers.start(sampler, model, x, key=jax.random.key(0))) == types(run[1])
-        eqx.filter_eval_shape(samplers.chains._sample, sampler, model, x, fixed, 2, 2, 1, jax.random.key(0))
+        run = eqx.filter_eval_shape(samplers.chains._sample, sampler, model, x, fixed, 1, 2, 1, jax.random.key(0))
+        assert_single(run[:3])
 
 
 @pytest.mark.parametrize("name", ["rbm", "gaussian-mixture"])
@@ -342,29 +372,9 @@ def test_the_free_energy_sums_over_all_latents(family, x64):
     np.testing.assert_allclose(free, -logsumexp(-np.asarray(energies), axis=1), rtol=1e-11, atol=1e-11)
 
 
-#: A family for every objective, in whose loss nothing is held fixed: an ordinary function of the parameters.
-DIFFERENTIABLE = {
-    "cd": "rbm",
-    "pcd": "rbm",
-    "tempering": "gaussian-rbm",
-    "hybrid": "product-of-experts",
-    "score_matching": "deep-energy",
-    "sliced_score_matching": "deep-energy",
-    "denoising_score_matching": "ica",
-    "nonnegative_score_matching": "rectified-rbm",
-    "ratio_matching": "rbm",
-    "nce": "gaussian-rbm",
-    "conditional_nce": "product-of-experts",
-    "vnce": "gaussian-rbm",
-    "reconstruction": "autoencoder",
-    "elbo": "real-vae",
-    "iwae": "real-vae",
-}
-
-
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_gradients_are_finite_differences(name, x64):
-    family = next(each for each in EVERY if each.name == DIFFERENTIABLE[name])
+    family = _family(USED[name])
     model = wide_model(family)
     x = cast(_visibles(family, model), jnp.float64)
     learner = learner_of(name, model, x)

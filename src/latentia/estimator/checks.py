@@ -78,9 +78,9 @@ def check_parameters(estimator: Any, checks: Mapping[str, Check]) -> None:
 
     A number of NumPy's has a type, which computations with it would take on; a Python number takes on theirs.
     """
-    for name, value in estimator.get_params(deep=False).items():
-        if isinstance(value, np.generic):
-            setattr(estimator, name, value.item())
+    for name, value in list(vars(estimator).items()):
+        if name == name.strip("_") and isinstance(value, np.generic):  # not what was fitted
+            object.__setattr__(estimator, name, value.item())  # a recipe's fields are frozen
     for name, check in checks.items():
         check(name, getattr(estimator, name))
 

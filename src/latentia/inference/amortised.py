@@ -21,6 +21,7 @@ from latentia.core.errors import CapabilityError
 from latentia.core.model import AbstractPosterior, Scalar
 from latentia.core.parameters import bias, buffer, weight
 from latentia.core.space import Domain, Space, leaves
+from latentia.ops.arrays import cast
 from latentia.ops.gaussian import LOG_2PI
 from latentia.units import Factorial, make
 
@@ -149,4 +150,5 @@ def _part(leaf: Space, numbers: Float[Array, " n"]) -> AbstractPosterior:
     if leaf.domain == "real":
         return DiagonalGaussian(*jnp.split(numbers, 2))
     states = leaf.shape[1] if leaf.domain == "categorical" else None
-    return Factorial(jax.lax.stop_gradient(make(_UNITS[leaf.domain], leaf.shape[0], states)), numbers)
+    units = cast(make(_UNITS[leaf.domain], leaf.shape[0], states), numbers.dtype)
+    return Factorial(jax.lax.stop_gradient(units), numbers)

@@ -56,8 +56,8 @@ class RatioMatching(AbstractObjective):
         sites = space.width(model.x_space)
         n = sites if self.n_flips is None else min(self.n_flips, sites)
         if n == sites:
-            return jnp.broadcast_to(jnp.arange(sites), (batch_size(x), sites))
-        pick = lambda key: jax.random.choice(key, sites, (n,), replace=False)  # noqa: E731
+            return jnp.broadcast_to(jnp.arange(sites, dtype=jnp.int32), (batch_size(x), sites))
+        pick = lambda key: jax.random.choice(key, sites, (n,), replace=False).astype(jnp.int32)  # noqa: E731
         return jax.vmap(pick)(jax.random.split(key, batch_size(x)))
 
     def prepare(self, model: Any, x: Any, state: Any, *, key: PRNGKeyArray, weights: Any = None) -> Any:
@@ -75,7 +75,9 @@ class RatioMatching(AbstractObjective):
 
             def flipped(site: Any) -> Scalar:
                 other = 1 - flat if domain == "binary" else -flat
-                return model.free_energy(unravel(jnp.where(jnp.arange(sites) == site, other, flat)))
+                return model.free_energy(
+                    unravel(jnp.where(jnp.arange(sites, dtype=site.dtype) == site, other, flat))
+                )
 
             energies = jax.vmap(flipped)(flips)
             return sites * jnp.mean(jax.nn.sigmoid(model.free_energy(x) - energies) ** 2)

@@ -273,7 +273,7 @@ class StackedAutoencoder(Finetunes, ReconstructionEstimator):
         def make(rows: np.ndarray, key: PRNGKeyArray) -> Stage:
             sizes = (rows.shape[1], int(self.hidden[index]))
             options = {"code_activation": named[index], "tied": True, "loss": loss, "output": output}
-            model = AutoencoderModel.dense(sizes, key=key, **options)
+            model = fresh(AutoencoderModel.dense, sizes, key=key, **options)
             some = jax.device_put(some_rows(rows, 0, weights))
             model = _started(model, some, key)
             surrogate = Reconstruction(self._noise(), float(self.emphasis), relative=loss != "cross_entropy")

@@ -126,14 +126,15 @@ class AbstractGradientSampler(AbstractSampler):
             return x if free is None else jnp.where(free, x, start)
 
         mass = self.inverse_mass
-        x, acceptance, divergent = self._move(
-            lambda x: -model.free_energy(unravel(held(x))),
-            start,
-            step_size=self.step_size.astype(start.dtype),
-            inverse_mass=jnp.ones_like(start) if mass is None else mass.astype(start.dtype),
-            free=free,
-            key=key,
-        )
+        with jax.enable_x64(start.dtype == jnp.float64):  # BlackJAX makes arrays of JAX's default type
+            x, acceptance, divergent = self._move(
+                lambda x: -model.free_energy(unravel(held(x))),
+                start,
+                step_size=self.step_size.astype(start.dtype),
+                inverse_mass=jnp.ones_like(start) if mass is None else mass.astype(start.dtype),
+                free=free,
+                key=key,
+            )
         x = held(x)
         return Position(unravel(x)), Transition(jnp.asarray(acceptance), jnp.asarray(divergent), x, free)
 
