@@ -170,7 +170,7 @@ def test_the_density_of_a_source_does_not_depend_on_the_scale_of_weights():
 @pytest.mark.parametrize(
     "estimator",
     [
-        GaussianMixture(2, covariance_type="tied", tol=2e-3, n_epochs=60, random_state=0),
+        GaussianMixture(3, covariance_type="tied", tol=2e-3, n_epochs=60, random_state=0),
         PPCA(1, solver="em", tol=1e-3, n_epochs=60, random_state=0),
     ],
     ids=["mixture", "ppca"],

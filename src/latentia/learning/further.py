@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -36,7 +37,20 @@ def resized(
     if _same_shapes(state, wanted):
         return state
     fresh = eqx.filter_jit(begun)(model, rows)
-    return jax.tree.map(lambda old, new, like: old if old.shape == like.shape else new, state, fresh, wanted)
+    return _joined(state, fresh, wanted)
+
+
+def _joined(old: Any, new: Any, wanted: Any) -> Any:
+    """What of ``old`` has the shape that is wanted, part by part; the rest from ``new``."""
+    if _same_shapes(old, wanted):
+        return old
+    if jax.tree.structure(old) == jax.tree.structure(wanted):
+        return jax.tree.map(lambda a, b, like: a if a.shape == like.shape else b, old, new, wanted)
+    if not isinstance(old, eqx.Module) or type(old) is not type(wanted):
+        return new
+    names = [field.name for field in dataclasses.fields(old) if not field.metadata.get("static", False)]
+    parts = {name: _joined(*(getattr(tree, name) for tree in (old, new, wanted))) for name in names}
+    return dataclasses.replace(new, **parts)
 
 
 def _same_shapes(a: Any, b: Any) -> bool:
