@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from latentia import DictionaryLearning, SparseCoder
-from latentia.estimator import restoring, training
+from latentia.estimator import pictures, restoring, training
 from latentia.inference.sparse import blocks, codes, encode, products, proximal, working
 from latentia.inference.sparse import masked as gaps
 from latentia.inference.sparse.masked import complete_signals
@@ -197,3 +197,13 @@ def test_overlapping_patches_are_averaged_as_by_hand():
             total[top : top + h, left : left + w] += (code.toarray() @ atoms).reshape(h, w) + patch.mean()
             votes[top : top + h, left : left + w] += 1
     np.testing.assert_allclose(found, total / votes, atol=1e-5)
+
+
+def test_images_that_go_through_by_shape_come_back_in_their_places(monkeypatch):
+    monkeypatch.setattr(pictures, "PIXELS", 50)  # two images at a time, or one
+    shapes = [(4, 5), (3, 7), (4, 5), (3, 7), (4, 5), (9, 9)]
+    images = [RNG.normal(size=shape).astype(np.float32) for shape in shapes]
+    masks = [RNG.random(shape) < 0.5 for shape in shapes]
+    found = pictures.by_shape(lambda y, m: np.where(m, 2 * y, -y), images, masks)
+    for image, mask, one in zip(images, masks, found, strict=True):
+        np.testing.assert_array_equal(one, np.where(mask, 2 * image, -image))
