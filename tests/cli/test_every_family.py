@@ -115,9 +115,12 @@ def test_fit_and_resume(finished: Finished) -> None:
 
 def test_evaluate(finished: Finished) -> None:
     words = ["evaluate", finished.run, "--temperatures", 20, "--chains", 8, "--out", finished.folder / "e.json"]
-    result = finished.shell.json(*words)
+    answer = finished.shell(*words, "--json")
+    assert answer.exit_code == 0, answer.output
+    result = json.loads(answer.stdout)
     assert (result["split"], result["n_examples"]) == ("test", 8)
     told = INSTEAD.get(finished.entry.name)
+    assert ("change nothing" in answer.stderr) == (told is not None)
     if told is None:
         found = result["log_likelihood"]
         assert np.isfinite(found["estimate"])

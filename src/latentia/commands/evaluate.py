@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from latentia.commands.completion import complete_data
-from latentia.commands.console import duration, emit, json_option, quiet_option, told, working
+from latentia.commands.console import duration, emit, json_option, quiet_option, remark, told, working
 from latentia.commands.inputs import EVALUATION, Source, data_option, open_run, run_argument, split_option
 
 METHODS = ("auto", "exact", "ais")
@@ -61,6 +61,8 @@ def evaluate(
     options = {key: value for key, value in numbers.items() if value is not None}
     with working(f"judging {rows.shape[0]} rows", quiet=quiet):
         result, interval = evaluation(estimator, source, rows, name, options, found.folder, out)
+    if interval is None and (len(options) > 1 or method != "auto"):
+        remark(f"{estimator.family} has no log-likelihood: --method, --temperatures and --chains change nothing")
     emit(result, as_json=as_json, text=told(_text(result, interval)))
 
 
