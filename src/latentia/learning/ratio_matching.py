@@ -75,7 +75,9 @@ class RatioMatching(AbstractObjective):
 
             def flipped(site: Any) -> Scalar:
                 other = 1 - flat if domain == "binary" else -flat
-                return model.free_energy(unravel(jnp.where(jnp.arange(sites, dtype=site.dtype) == site, other, flat)))
+                return model.free_energy(
+                    unravel(jnp.where(jnp.arange(sites, dtype=site.dtype) == site, other, flat))
+                )
 
             energies = jax.vmap(flipped)(flips)
             return sites * jnp.mean(jax.nn.sigmoid(model.free_energy(x) - energies) ** 2)
