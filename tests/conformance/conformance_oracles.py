@@ -35,7 +35,8 @@ from latentia.core.model import (
     FreeEnergy,
     LatentFreeEnergy,
 )
-from latentia.core.space import Space, leaves
+from latentia.core.space import Space, encode, leaves
+from latentia.ops.arrays import cast_like
 
 #: Grid nodes per continuous dimension, by the number of continuous dimensions.
 PER_AXIS = {1: 400, 2: 90, 3: 44}
@@ -110,6 +111,11 @@ def random_model(family: Any, seed: int = 0) -> Any:
     """A family's tiny model at random parameters, in the precision in force."""
     estimator, blueprint = tiny(family)
     return perturbed(estimator.build(blueprint), zlib.crc32(family.name.encode()) + seed)
+
+
+def visibles(model: Any, rows: np.ndarray) -> Any:
+    """Rows as a batch of the model's visibles, in its type."""
+    return cast_like(jax.tree.map(jnp.asarray, encode(model.x_space, rows)), model)
 
 
 # -- nodes ------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ from conformance_oracles import (
     toy_rows,
     typical,
     visible_probabilities,
+    visibles,
     worst_score,
 )
 from scipy.special import logsumexp
@@ -669,7 +670,7 @@ def test_the_start_is_finite_for_awkward_data(family):
     constant[:, 0] = rows[0, 0]
     for data in (rows, constant, np.repeat(rows[:1], 16, axis=0)):
         model = estimator.build(blueprint, seed=1)
-        x = jax.tree.map(jnp.asarray, space.encode(model.x_space, data))
+        x = visibles(model, data)
         start = quick(lambda m, x: m.initialise(x, key=jax.random.key(0)))(model, x)
         for leaf in jax.tree.leaves(start):
             assert np.isfinite(leaf).all()
@@ -682,7 +683,7 @@ def test_the_start_explains_the_data_better_than_a_random_model(family):
     estimator, blueprint = tiny(family)
     rows = toy_rows(family.tiny_data)
     blank_model = estimator.build(blueprint, seed=1)
-    x = jax.tree.map(jnp.asarray, space.encode(blank_model.x_space, rows))
+    x = visibles(blank_model, rows)
     start = quick(lambda m, x: m.initialise(x, key=jax.random.key(0)))(blank_model, x)
     exact = [
         estimator.adopt(model, blueprint).log_likelihood(rows, method="exact").estimate
@@ -757,7 +758,7 @@ def test_fitting_raises_the_exact_likelihood(family):
     blueprint = estimator._blueprint(rows)
     start = estimator.build(blueprint, seed=0)
     if isinstance(start, capabilities.Initialised):
-        x = jax.tree.map(jnp.asarray, space.encode(start.x_space, rows))
+        x = visibles(start, rows)
         start = quick(lambda m, x: m.initialise(x, key=jax.random.key(0)))(start, x)
     before = family.estimator()(**family.tiny).adopt(start, blueprint)
     before = before.log_likelihood(rows, method="exact").estimate

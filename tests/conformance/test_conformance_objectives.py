@@ -22,6 +22,7 @@ from conformance_oracles import (
     tiny,
     toy_rows,
     typical,
+    visibles,
 )
 from scipy.special import logsumexp
 
@@ -71,8 +72,7 @@ def _start(name):
     estimator, blueprint = tiny(family)
     model = random_model(family, 21)
     if isinstance(model, Initialised):
-        x = jax.tree.map(jnp.asarray, space.encode(model.x_space, rows_of(family)))
-        moved = estimator.build(blueprint).initialise(x, key=jax.random.key(0))
+        moved = estimator.build(blueprint).initialise(visibles(model, rows_of(family)), key=jax.random.key(0))
         model = perturbed(moved, 21)
     return model
 
@@ -106,7 +106,7 @@ def exact_log_likelihood(family, model) -> float:
 
 def mean_negative_energy(family, model) -> float:
     """For energies that are losses: they have no log Z, and are what is learned."""
-    x = jax.tree.map(jnp.asarray, space.encode(model.x_space, rows_of(family)))
+    x = visibles(model, rows_of(family))
     return -float(jnp.mean(jax.jit(jax.vmap(lambda x: model.energy(x, ())))(x)))
 
 
@@ -137,7 +137,7 @@ def test_training_raises_the_exact_likelihood(family, name):
     assert misfit(OBJECTIVES[name](), model) is None
     optimizer = Optimizer.make("adam", learning_rate=0.03, n_steps=N_STEPS, schedule="linear", clip=10.0)
     learner = GradientLearner(OBJECTIVES[name](), optimizer)
-    x = space.encode(model.x_space, jnp.asarray(rows))
+    x = visibles(model, rows)
     learner = learner.surveyed(model, lambda: x, key=jax.random.key(0))
     settings = fit.Settings(N_STEPS, 60, chunk=CHUNK)
     result = fit.fit(model, rows, learner, Encode(model.x_space), settings, key=jax.random.key(0))
@@ -159,7 +159,7 @@ def test_the_exact_likelihood_is_the_model_s_own_where_it_is_normalised():
     for family in ALL:
         model = start(family)
         if isinstance(model, Normalised) and not isinstance(model, Clamps):
-            x = space.encode(model.x_space, rows_of(family))
+            x = visibles(model, rows_of(family))
             own = -np.mean(np.asarray(free_energies(model, at(x, slice(None)))))
             assert exact_log_likelihood(family, model) == pytest.approx(own, abs=1e-3)
 

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from latentia.ops.arrays import batch_size
+from latentia.ops.arrays import batch_size, float_type
 from latentia.ops.compiling import briefly, make_room
 
 BLOCK = 4096
@@ -28,16 +28,16 @@ def apply_rows(function: Callable[..., Any], model: Any, *rows: Any) -> Any:
     Rows and results are pytrees of NumPy arrays with one leading axis.
     """
     make_room()
-    n = batch_size(rows)
+    n, dtype = batch_size(rows), float_type(model)
     out = []
     for start in range(0, n, BLOCK):
         size = min(BLOCK, n - start)
         padded = 1 << (size - 1).bit_length()
-        part = jax.tree.map(lambda a, i=start, n=size, m=padded: _padded(a[i : i + n], m), rows)
+        part = jax.tree.map(lambda a, i=start, n=size, m=padded: _padded(a[i : i + n], m, dtype), rows)
         out.append(jax.tree.map(lambda a, n=size: np.asarray(a)[:n], _block(function, model, part)))
     return jax.tree.map(lambda *parts: np.concatenate(parts), *out)
 
 
-def _padded(rows: np.ndarray, n: int) -> Any:
-    rows = np.asarray(rows, np.float32)
+def _padded(rows: np.ndarray, n: int, dtype: Any) -> Any:
+    rows = np.asarray(rows, dtype)
     return jax.device_put(np.concatenate([rows, np.repeat(rows[:1], n - rows.shape[0], axis=0)]))
