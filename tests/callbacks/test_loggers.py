@@ -18,6 +18,7 @@ from latentia.callbacks.logger import MEMORY, Logger
 from latentia.core.errors import DivergenceError, MissingPackageError, ParameterError, UnknownNameError
 from latentia.estimator import training
 from latentia.estimator.callbacks import Callback, told
+from latentia.estimator.rows_to_learn import LearningRows
 from latentia.learning.fit import Event
 
 X = (np.random.default_rng(0).random((40, 36)) < 0.4).astype(np.float32)
@@ -224,7 +225,7 @@ def test_the_loop_names_its_stages(monkeypatch):
     settings = []
     monkeypatch.setattr(training.stacking, "greedy", lambda rows, makers, made, **_: settings.append(made))
     rbm, plan, seen = RBM(**SMALL), training.Plan(2, 20, 2), []
-    training.run_stack(rbm, X, [], plan, 0, None)
+    training.run_stack(rbm, LearningRows(X), [], plan, 0)
     stage = types.SimpleNamespace(name="layer 1 of 2", n_steps=2, batch_size=20, chunk=2)
     assert settings[0](stage, 0).stage == "layer 1 of 2"
     monkeypatch.setattr(training.loop, "Settings", functools.partial(training.loop.Settings, stage="first"))

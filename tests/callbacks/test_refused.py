@@ -13,6 +13,7 @@ from latentia.cli import cli
 from latentia.core.errors import CapabilityError, DataError, LatentiaError
 from latentia.estimator import training
 from latentia.estimator.callbacks import told
+from latentia.estimator.rows_to_learn import LearningRows
 
 X = (np.random.default_rng(0).random((40, 6)) < 0.4).astype(np.float32)
 SMALL = {"n_epochs": 2, "batch_size": 20, "random_state": 0, "monitor": None}
@@ -70,7 +71,7 @@ def test_callbacks_begin_once_with_the_first_of_several_stages(monkeypatch):
     assert watch.seen == ["begin", "finished"] * 2  # a fit without a single step
     made: list = []
     monkeypatch.setattr(training.stacking, "greedy", lambda rows, makers, settings, **_: made.append(settings))
-    training.run_stack(RBM(3), X, [], training.Plan(2, 20, 2, begin=begin), 0, None)
+    training.run_stack(RBM(3), LearningRows(X), [], training.Plan(2, 20, 2, begin=begin), 0)
     stage = types.SimpleNamespace(name="layer 1 of 2", n_steps=2, batch_size=20, chunk=2)
     assert made[0](stage, 0).begin is begin
 

@@ -178,7 +178,7 @@ def test_every_stage_has_the_copies_that_its_place_asks_for(data):
     dbm = DBM(**{**SMALL, "hidden": (4, 3, 2), "pretraining_epochs": 3})
     model = dbm.build({"n_features": N})
     rows = [X.astype(np.float32), np.full((9, 4), 0.3, np.float32), np.full((9, 3), 0.3, np.float32)]
-    stages = [dbm._stage(model, i)(rows[i], jax.random.key(0)) for i in range(3)]
+    stages = [dbm._stage(model, i, None)(rows[i], jax.random.key(0)) for i in range(3)]
     assert [stage.model.copies for stage in stages] == [(2, 1), (2, 2), (1, 2)]
     assert [stage.model.weights.shape for stage in stages] == [(6, 4), (4, 3), (3, 2)]
     assert [stage.n_steps for stage in stages] == [30, 3, 3]

@@ -114,11 +114,11 @@ class _Begun(Exception):
 
 
 def start_of(estimator, X, weights, monkeypatch):
-    """What the first run of the loop is given: the model, and the learner after its look at the data."""
+    """What the first run of the loop is given: the model, and the objective after its look at the data."""
     seen = []
 
     def stop(model, X, learner, *rest, **options):
-        seen.append((model, learner))
+        seen.append((model, getattr(learner, "objective", None)))  # the number of steps is that of the rows
         raise _Begun
 
     monkeypatch.setattr(loop, "fit", stop)

@@ -42,6 +42,7 @@ from latentia.core.model import (
 from latentia.estimator import callbacks, card, checks, saving, training
 from latentia.estimator.drawing import draw
 from latentia.estimator.fresh import fresh
+from latentia.estimator.memory import MOST_SEED, following, forget
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.rows_to_learn import LearningRows, some_rows, split, weighted
 from latentia.estimator.scoring import code_row, decode_row, free_energy_row, held_out_score
@@ -54,11 +55,6 @@ from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops import random
 from latentia.ops.arrays import cast_like
 from latentia.ops.compiling import jitted
-
-#: Seeds are smaller than this.
-MOST_SEED = 2**31 - 1
-#: What an estimator remembers of a fit besides the attributes whose names end in an underscore.
-_REMEMBERED = ("_state", "_log_z", "_log_likelihood", "_next_seed", "_n_rows", "_n_features_out")
 
 Purpose = Literal["training", "coding", "scoring"]
 
@@ -136,14 +132,14 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         checks.check_parameters(self, self.parameter_checks)
         seed = self._first_seed()
         X, y, weights = weighted(self._validate(X, reset=True), y, sample_weight, least=2)
-        self._forget()
+        forget(self)
         model, rows, plan = self._begin(X, seed, y, weights)
         training.open_folder(self, plan, rows.training.shape[0])
         with callbacks.told(self, plan.callbacks) as begin:
             plan = dataclasses.replace(plan, begin=begin)
             model = self._pretrain(model, rows, seed, plan)
             self._train(model, rows, seed, plan, state=None)
-        self._next_seed = _following(seed)
+        self._next_seed = following(seed)
         return self
 
     def _first_seed(self) -> int:
@@ -156,24 +152,19 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         X, y, weights = weighted(self._validate(X, reset=not goes_on), y, sample_weight)
         if goes_on:
             next_seed = vars(self).get("_next_seed")
-            seed = _following(self._first_seed()) if next_seed is None else next_seed
+            seed = following(self._first_seed()) if next_seed is None else next_seed
             model, rows = self.model_, self._more_rows(X, y)
             rows, plan = LearningRows(rows, weights), self._plan(X.shape[0])
         else:
-            self._forget()
+            forget(self)
             seed = self._first_seed()
             model, rows, plan = self._begin(X, seed, y, weights, in_passes=True)
         plan = plan.one_pass(X.shape[0])
         with callbacks.told(self, plan.callbacks, goes_on=goes_on) as begin:
             plan = dataclasses.replace(plan, begin=begin)
             self._train(model, rows, seed, plan, state=vars(self).get("_state"))
-        self._next_seed = _following(seed)  # the next pass meets other random numbers
+        self._next_seed = following(seed)  # the next pass meets other random numbers
         return self
-
-    def _forget(self) -> None:
-        """Drop what was fitted: a second fit is a first one. What checking X has just found out stays."""
-        for name in [name for name in vars(self) if name in _REMEMBERED or _is_fitted(name)]:
-            del vars(self)[name]
 
     def _begin(
         self, X: Any, seed: int, y: Any, weights: np.ndarray | None, *, in_passes: bool = False
@@ -240,7 +231,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         self, model: AbstractModel, blueprint: dict[str, Any], feature_names: list[str] | None = None
     ) -> Self:
         """Become a fitted estimator around a given model."""
-        self._forget()
+        forget(self)
         self.blueprint_, self.model_, self.history_ = blueprint, model, []
         self.n_features_in_ = blueprint["n_features"]
         if feature_names:
@@ -441,16 +432,6 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         tags.transformer_tags.preserves_dtype = []  # codes are float32, whatever the data
         tags.input_tags.sparse = self.accepts_sparse
         return tags
-
-
-def _is_fitted(name: str) -> bool:
-    """Whether an attribute is something that a fit found out, by scikit-learn's convention."""
-    return name.endswith("_") and not name.startswith("_") and name not in ("n_features_in_", "feature_names_in_")
-
-
-def _following(seed: int) -> int:
-    """The seed of the pass after the one with this seed."""
-    return (seed + 1) % MOST_SEED
 
 
 @jitted

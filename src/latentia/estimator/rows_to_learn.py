@@ -50,9 +50,9 @@ def weighted(X: Any, y: Any, sample_weight: Any, *, least: int = 1) -> tuple[Any
         sample_weight: what the user gave.
         least: how many rows there must be.
     """
-    weights = normalised_weights(sample_weight, X.shape[0])
+    weights = checked_weights(sample_weight, X.shape[0])
     if weights is None or weights.all():
-        return X, y, _unless_alike(weights)
+        return X, y, _unless_alike(mean_one(weights))
     kept = np.flatnonzero(weights)
     if kept.size < least:
         raise DataError(

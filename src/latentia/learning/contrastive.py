@@ -115,7 +115,8 @@ class Contrastive(AbstractObjective):
         n, m = batch_size(x), batch_size(chains)
         signs = jnp.full(n, 1 / n, float_type(x)) if weights is None else weights / n
         # A chain that started at an example counts as much as the example; persistent chains belong to none.
-        counts = jnp.full(m, 1 / m, signs.dtype) if self.persistent else signs
+        alike = weights is None or self.persistent or m != n
+        counts = jnp.full(m, 1 / m, signs.dtype) if alike else signs
         if isinstance(model, FreeEnergy):
             # One signed sum over data and samples, so that both share their products.
             both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), x, samples)
