@@ -16,18 +16,21 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint docs clean
+.PHONY: help demo test test-x64 check lint docs clean
 
 help:  ## Show this list
 	@echo "Usage: make TARGET [PYTHON=python3] [FAMILY=rbm]"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed  ## Install, train one model of each kind on bundled data, print the path of the report
 	@$(BIN)/latentia demo
 
 test: $(VENV)/.installed-test  ## Run all tests, on as many processes as there are cores (and memory for)
 	$(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST_ARGS)  # a file's tests share what they compile
+
+test-x64: $(VENV)/.installed-test  ## Run the tests of the formulas with 64-bit types switched on
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST_ARGS) tests/truth tests/conformance
 
 check: $(VENV)/.installed-test  ## Check style, types, imports and one family (FAMILY=rbm) in about a minute
 	@$(BIN)/ruff check --quiet

@@ -58,7 +58,7 @@ def use(index: int) -> None:
     import numpy as np
 
     model, n_features = estimator(index)
-    X = (np.random.default_rng(index).random((24, n_features)) < 0.4).astype(float)
+    X = (np.random.default_rng(index).random((30, n_features)) < 0.4).astype(float)
     model.fit(X).transform(X[: 1 + index % 24])
     if hasattr(model.model_, "free_energy"):
         model.free_energy(X)

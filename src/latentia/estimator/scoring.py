@@ -17,7 +17,7 @@ from latentia.inference import MeanFieldInference, code_of
 from latentia.learning.score_matching import hyvarinen_score
 from latentia.likelihood.pseudo import can_pseudo, pseudo_log_likelihood
 from latentia.ops import random
-from latentia.ops.arrays import n_numbers
+from latentia.ops.arrays import float_type, n_numbers
 
 #: At most this many held-out rows enter a pseudo-likelihood, which costs one free energy per site.
 VALIDATION_ROWS = 256
@@ -71,7 +71,7 @@ def _reconstruct(model: Any, x: Any) -> Any:
 
 def _sliced_score(model: Any, x: Any) -> Any:
     """The score-matching objective of one example, in directions that are always the same."""
-    return hyvarinen_score(model, x, jax.random.rademacher(random.key(0), (8, n_numbers(x)), np.float32))
+    return hyvarinen_score(model, x, jax.random.rademacher(random.key(0), (8, n_numbers(x)), float_type(x)))
 
 
 def free_energy_row(model: Any, x: Any) -> Any:
