@@ -161,3 +161,14 @@ def test_a_pass_after_a_fit_meets_new_random_numbers(name, monkeypatch):
     read = estimator(name).adopt(fitted.model_, fitted.blueprint_)
     read.partial_fit(X)
     assert seeds[-1] != seeds[0]  # a model from a file has been fitted too
+
+
+def test_a_given_model_brings_nothing_of_the_one_before():
+    """What was found out about the old model, its log Z above all, is not said of the new one."""
+    X = rows("ppca", 0)
+    fitted = estimator("ppca").fit(X)
+    fitted._log_z = fitted._log_likelihood = "of the model before"
+    fitted.network_ = "of the model before"
+    fitted.adopt(estimator("ppca").fit(2 * X).model_, fitted.blueprint_)
+    assert not {"_log_z", "_log_likelihood", "network_", "_state"} & set(vars(fitted))
+    assert np.isfinite(fitted.log_z().estimate)
