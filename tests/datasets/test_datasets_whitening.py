@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils import estimator_checks
 
 from latentia.core.errors import DataError, ParameterError
 from latentia.datasets import PCAWhitening, ZCAWhitening
@@ -18,7 +18,16 @@ def X():
     return rng.normal(size=(40, 5)) @ rng.normal(size=(5, 5)) + rng.normal(size=5) * 10
 
 
-@parametrize_with_checks([PCAWhitening(), ZCAWhitening(), PCAWhitening(n_components=1)])
+def _cases():
+    """(estimator, check), but for those of other kinds of arrays, which whitening does not say that it takes."""
+    for estimator in (PCAWhitening(), ZCAWhitening(), PCAWhitening(n_components=1)):
+        for made, check in estimator_checks.estimator_checks_generator(estimator):
+            name = getattr(check, "func", check).__name__
+            if name != "check_array_api_input":
+                yield pytest.param(made, check, id=f"{estimator}-{name}")
+
+
+@pytest.mark.parametrize(("estimator", "check"), list(_cases()))
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
