@@ -7,6 +7,7 @@ from compiled code, it is printed and forgotten, and a long run goes on. The tra
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,8 +27,16 @@ def remembered() -> Iterator[Callable[[], bool]]:
         pressed.append(number)
         before(number, frame)
 
+    report = sys.unraisablehook
+
+    def tell(lost: Any) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):  # that one is not lost: the loop asks for it
+            report(lost)
+
     signal.signal(signal.SIGINT, note)
+    sys.unraisablehook = tell
     try:
         yield lambda: bool(pressed)
     finally:
+        sys.unraisablehook = report
         signal.signal(signal.SIGINT, before)
