@@ -20,6 +20,7 @@ from latentia.commands import (
     explain,
     fit,
     models,
+    predict,
     report,
     reproduce,
     sample,
@@ -79,7 +80,15 @@ def cli(ctx: click.Context) -> None:
 
 
 cli.add_section("Look around", demo.demo, models.models, explain.explain, data.datasets)
-cli.add_section("Train and use a model", fit.fit, evaluate.evaluate, sample.sample, encode.encode, report.report)
+cli.add_section(
+    "Train and use a model",
+    fit.fit,
+    evaluate.evaluate,
+    sample.sample,
+    encode.encode,
+    predict.predict,
+    report.report,
+)
 cli.add_section("More", reproduce.reproduce, completion.completion)
 
 

@@ -94,7 +94,7 @@ def test_no_command_is_forgotten() -> None:
         for name, command in cli.commands.items()
         if any(isinstance(each, click.Argument) and each.name in ("run", "runs") for each in command.params)
     }
-    assert taking == {"evaluate", "sample", "encode", "report"}
+    assert taking == {"evaluate", "sample", "encode", "predict", "report"}
     assert set(LACKS) | set(INSTEAD) <= {entry.name for entry in FAMILIES}
     assert {"data", "out", "resume"} <= set(fit.RUN_PARAMS)
     assert set(parameters.MANAGED) == {"run_dir", "resume", "verbose"}
@@ -119,6 +119,7 @@ def test_evaluate(finished: Finished) -> None:
     assert answer.exit_code == 0, answer.output
     result = json.loads(answer.stdout)
     assert (result["split"], result["n_examples"]) == ("test", 8)
+    assert "accuracy" not in result  # the data have labels, which nobody learned
     told = INSTEAD.get(finished.entry.name)
     assert ("change nothing" in answer.stderr) == (told is not None)
     if told is None:
@@ -137,6 +138,19 @@ def test_encode(finished: Finished) -> None:
         codes = finished.rows("codes.npy")
         assert result["shape"] == list(codes.shape) == [len(rows), finished.estimator._n_features_out]
         np.testing.assert_allclose(codes, finished.estimator.transform(rows), rtol=1e-4, atol=1e-5)
+
+
+def test_predict(finished: Finished) -> None:
+    """These runs learned from rows alone; runs with labels have tests of their own."""
+    words = ["predict", finished.run]
+    if not hasattr(finished.estimator, "predict"):
+        assert "learned no labels" in finished.shell.refused(*words)
+        return
+    result = finished.shell.json(*words, "--proba")
+    assert result["labels"] == finished.estimator.predict(finished.test).tolist()
+    expected = finished.estimator.predict_proba(finished.test)
+    np.testing.assert_allclose(result["probabilities"], expected, rtol=1e-4, atol=1e-6)
+    assert "accuracy" not in result  # these are components, not the labels of the data
 
 
 @pytest.mark.parametrize("ability", ["sample", "mean"])

@@ -43,8 +43,9 @@ def evaluate(
     The mean over the rows, in nats: how probable the model finds them.
     Exact where the normaliser can be computed; otherwise annealed importance sampling forward and backward,
     which bound it from below and above. Families whose normaliser is out of reach are judged by the
-    score-matching objective instead, sparse codes by their objective, autoencoders by their loss. Without DATA,
-    the data that the run was trained on. The result is also written to evaluation.json in the run folder.
+    score-matching objective instead, sparse codes by their objective, autoencoders by their loss. A model that has
+    learned labels also gets its accuracy on labelled data. Without DATA, the data that the run was trained on. The
+    result is also written to evaluation.json in the run folder.
 
     \b
     Examples:
@@ -86,6 +87,8 @@ def evaluation(
     from latentia.estimator.sparse import SparseEstimator
 
     begin = time.perf_counter()
+    labels = source.rows(split)[1]
+    predict = estimator.predict if hasattr(estimator, "classes_") else None  # a mixture's components have no names
     result: dict[str, Any] = {
         "family": estimator.family,
         "data": source.dataset.name,
@@ -102,12 +105,22 @@ def evaluation(
     else:
         interval = estimator.log_likelihood(rows, **options)
         result["log_likelihood"] = interval.as_dict()
+    if labels is not None and predict is not None:
+        result["accuracy"] = accuracy(predict(rows), labels)
     result["seconds"] = time.perf_counter() - begin
     target = out or (folder / EVALUATION if folder else None)
     if target is not None:
         write_json(target, result)
         result["written"] = str(target)
     return result, interval
+
+
+def accuracy(predicted: Any, labels: Any) -> float:
+    """The part of the labels that were predicted; one that the model has never seen counts as wrong."""
+    import numpy as np
+
+    pairs = zip(predicted.tolist(), labels.tolist(), strict=True)
+    return float(np.mean([found == wanted for found, wanted in pairs]))
 
 
 def _instead(result: dict[str, Any]) -> str:
@@ -136,6 +149,8 @@ def _text(result: dict[str, Any], interval: Any) -> str:
     ]
     if interval is not None and interval.warning:
         lines.append(f"warning: {interval.warning}")
+    if "accuracy" in result:
+        lines.append(f"accuracy: {result['accuracy']:.4g} of the labels are predicted")
     if "written" in result:
         lines.append(f"written to {result['written']}")
     return "\n".join(lines)

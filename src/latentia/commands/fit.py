@@ -18,7 +18,7 @@ from latentia.commands.completion import complete_data, complete_family
 from latentia.commands.console import duration, emit, json_option, told, working
 from latentia.commands.errors import Interrupted, was_interrupted
 from latentia.commands.guide import Reading
-from latentia.commands.inputs import CONFIG, MODEL, Source, data_option, load_data, read_config
+from latentia.commands.inputs import CONFIG, MODEL, Source, data_option, load_data, read_config, target_option
 from latentia.core.errors import (
     CapabilityError,
     DataError,
@@ -87,6 +87,7 @@ def fit() -> None:
       latentia fit gaussian-rbm patches --data-option patch_size=8 --out runs/patches
       latentia fit rbm mine.npy --n-epochs 50 --out runs/mine
       latentia fit rbm mine.npy --n-epochs 50 --out runs/mine --resume
+      latentia fit dbn table.csv --target label --out runs/labelled
     """
 
 
@@ -96,6 +97,7 @@ def run_options() -> list[click.Parameter]:
     @click.argument("data", shell_complete=complete_data)
     @click.option("--out", type=click.Path(path_type=Path), required=True, help="Run folder to write.")
     @click.option("--resume", is_flag=True, help="Go on with the run in the folder, or begin it.")
+    @target_option
     @data_option
     @click.option(
         "--log",
@@ -116,7 +118,7 @@ def run_options() -> list[click.Parameter]:
 CHECKPOINT, METRICS = "checkpoint.safetensors", "metrics.jsonl"
 #: A size to show in the example, by the parameter that a family has for it.
 _SIZES = {"n_components": "--n-components 64 ", "hidden": "--hidden 200,100 "}
-RUN_PARAMS = ("data", "out", "resume", "data_options", "logs", "quiet", "verbose", "as_json", "help")
+RUN_PARAMS = ("data", "out", "resume", "target", "data_options", "logs", "quiet", "verbose", "as_json", "help")
 
 
 def fit_command(entry: Family) -> click.Command:
@@ -153,6 +155,7 @@ def _fit(
     data: str,
     out: Path,
     resume: bool,
+    target: Any,
     data_options: tuple[tuple[str, Any], ...],
     logs: tuple[str, ...],
     quiet: bool,
@@ -178,7 +181,10 @@ def _fit(
         params = {**_settled(entry, out, resume), **params, **managed}
         estimator = entry.estimator()(**{name: value for name, value in params.items() if name in known})
         check_parameters(estimator, estimator.parameter_checks)  # before data are loaded or folders made
-        source = load_data(data, dict(data_options))
+        if target is None and resume:
+            target = (read_config(out).get("data") or {}).get("target")
+        check_target(entry, target)
+        source = load_data(data, dict(data_options), target)
     try:
         train(estimator, source, out)
     except (KeyboardInterrupt, Exception) as error:
@@ -200,6 +206,19 @@ def _settled(entry: Family, out: Path, resume: bool) -> dict[str, Any]:
     if config.get("family") != entry.name:
         raise RunFolderError(f"The run in {out} trains {config.get('family')}, not {entry.name}.")
     return dict(config.get("params") or {})
+
+
+def check_target(entry: Family, target: Any) -> None:
+    """Refuse labels for a family that does not learn them."""
+    from latentia.estimator.label_units import Labelled
+
+    if target is None or issubclass(entry.estimator(), Labelled):
+        return
+    able = [each.name for each in FAMILIES if issubclass(each.estimator(), Labelled)]
+    raise ParameterError(
+        f"{entry.name} learns from the rows alone, not from labels. Families that learn labels: {', '.join(able)}. "
+        f"To leave the column of labels out of the rows, pass --data-option target={target} instead."
+    )
 
 
 def verbosity(*, quiet: bool, verbose: bool) -> int:
@@ -224,7 +243,8 @@ def train(estimator: Any, source: Source, out: Path) -> None:
 
     before, fresh = read_config(out), not (out.is_dir() and any(out.iterdir()))
     try:
-        estimator.fit(source.dataset.X)
+        labels = None if source.target is None else source.dataset.y
+        estimator.fit(source.dataset.X, labels)
     except (RunFolderError, FileFormatError):
         if before:  # refused: the run in the folder stays what it was
             write_json(out / CONFIG, before)

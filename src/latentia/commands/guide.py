@@ -21,6 +21,7 @@ SYNONYMS = {
     "train": "fit",
     "learn": "fit",
     "transform": "encode",
+    "classify": "predict",
     "score": "evaluate",
     "test": "evaluate",
     "generate": "sample",

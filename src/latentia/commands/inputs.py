@@ -12,13 +12,16 @@ import click
 
 from latentia.commands.console import remark
 from latentia.commands.parameters import Value
-from latentia.core.errors import DataError, FileFormatError, RunFolderError
+from latentia.core.errors import DataError, FileFormatError, ParameterError, RunFolderError
 
 if TYPE_CHECKING:
     import numpy as np
 
     from latentia.datasets import Dataset
 
+TABLES = (".csv", ".parquet")
+#: The name of labels that data bring beside their rows: data sets by name, arrays in an .npz file.
+OWN_LABELS = "y"
 MODEL, CONFIG, EVALUATION = "model.safetensors", "config.json", "evaluation.json"
 
 
@@ -37,6 +40,13 @@ class KeyValue(click.ParamType):
         return key.strip().replace("-", "_"), Value().convert(text, param, ctx)
 
 
+target_option = click.option(
+    "--target",
+    type=Value(),
+    metavar="COLUMN",
+    help="Learn labels too: the column of a table that holds them (name, or number from 0), or y for the labels "
+    "that other data bring themselves.",
+)
 data_option = click.option(
     "--data-option",
     "data_options",
@@ -49,12 +59,16 @@ data_option = click.option(
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Data as loaded, the name or path to load them again by, and the columns' names in the file's own order."""
+    """Data as loaded, the name or path to load them again by, and the columns' names in the file's own order.
+
+    ``target`` says that the labels are learned too: the column of a table that holds them, or ``OWN_LABELS``.
+    """
 
     dataset: Dataset
     source: str
     options: dict[str, Any]
     header: tuple[str, ...] | None = None
+    target: str | int | None = None
 
     def describe(self) -> dict[str, Any]:
         """What a run folder remembers of its data."""
@@ -66,6 +80,7 @@ class Source:
             "description": data.description,
             "domain": data.domain,
             "feature_names": None if data.feature_names is None else list(data.feature_names),
+            "target": self.target,
         }
 
     def rows(self, split: str | None) -> tuple[np.ndarray, Any, str]:
@@ -78,13 +93,47 @@ class Source:
         return data.X_test, data.y_test, "test"
 
 
-def load_data(source: str, options: dict[str, Any]) -> Source:
-    """Load data by name or path; a path is remembered as an absolute one."""
+def load_data(source: str, options: dict[str, Any], target: str | int | None = None) -> Source:
+    """Load data by name or path; a path is remembered as an absolute one.
+
+    Args:
+        source: name or path.
+        options: of the loader.
+        target: where the labels are that will be learned (see ``target_option``); None learns none.
+    """
     from latentia.datasets import available, load
 
+    if target is not None and is_table(Path(source)):
+        if options.get("target", target) != target:
+            raise ParameterError(
+                f"--target {target} and --data-option target={options['target']} name two columns of labels. "
+                "Leave one out."
+            )
+        options = {**options, "target": target}
     dataset = load(source, **options)
+    if target is not None:
+        _check_labels(dataset, source, target)
     named = dataset.name in (info.name for info in available()) and not Path(source).is_file()
-    return Source(dataset, dataset.name if named else str(Path(source).expanduser().resolve()), options)
+    place = dataset.name if named else str(Path(source).expanduser().resolve())
+    return Source(dataset, place, options, target=target)
+
+
+def is_table(path: Path) -> bool:
+    """Whether a path names a table, whose labels are a column."""
+    return path.suffix.lower() in TABLES
+
+
+def _check_labels(dataset: Dataset, source: str, target: str | int) -> None:
+    """Refuse to learn labels that are not there, or that go by another name."""
+    if dataset.y is None:
+        raise DataError(
+            f"{source} brings no labels for --target {target}. Use data with labels (`latentia datasets`), a table "
+            "with a column of them, or an .npz file with the arrays X and y."
+        )
+    if not is_table(Path(source)) and target != OWN_LABELS:
+        raise ParameterError(
+            f"{source} is no table with a column {target!r}; its own labels are --target {OWN_LABELS}."
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +200,7 @@ class Run:
         target, path = (self.data.get("options") or {}).get("target"), Path(source).expanduser()
         if "target" in options or not isinstance(target, str) or not path.is_file():
             return options
-        if path.suffix.lower() not in (".csv", ".parquet") or target not in tables.column_names(path):
+        if not is_table(path) or target not in tables.column_names(path):
             return options
         remark(f"the column {target!r} of {source} holds the labels, as in the run's own data")
         return {**options, "target": target}

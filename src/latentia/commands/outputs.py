@@ -46,6 +46,33 @@ def write_rows(path: Path, rows: Any, *, names: list[str] | None = None, labels:
     write_atomically(path, buffer.getvalue())
 
 
+def write_labels(path: Path, labels: Any, classes: Any, probabilities: Any = None) -> None:
+    """Write predicted labels, and the probabilities of all ``classes`` if they are given.
+
+    A .csv has a column ``label`` and one ``p(CLASS)`` for each class; an .npz has ``y``, ``classes`` and ``P``; an
+    .npy holds the labels, or the matrix of probabilities.
+    """
+    import numpy as np
+
+    from latentia.core.files import write_atomically
+
+    kind = path.suffix.lower()
+    if kind == ".npz":
+        more = {} if probabilities is None else {"P": probabilities}
+        write_arrays(path, {"y": labels, "classes": classes, **more})
+    elif kind == ".npy":
+        buffer = io.BytesIO()
+        np.save(buffer, labels if probabilities is None else probabilities, allow_pickle=False)
+        write_atomically(path, buffer.getvalue())
+    else:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["label", *([] if probabilities is None else [f"p({c})" for c in classes.tolist()])])
+        for index, label in enumerate(labels.tolist()):
+            writer.writerow([label, *([] if probabilities is None else [f"{p:.9g}" for p in probabilities[index]])])
+        write_atomically(path, text.getvalue().encode("utf-8"))
+
+
 def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
     """Write named arrays to an .npz."""
     import numpy as np
