@@ -247,6 +247,17 @@ def test_tables_keep_the_names_of_their_features(tmp_path):
         Dataset("x", np.zeros((2, 2)), feature_names=("a",))
 
 
+@pytest.mark.parametrize("target", range(-3, 3))
+def test_the_target_is_no_feature_from_whichever_end_it_is_counted(tmp_path, target):
+    path = tmp_path / "t.csv"
+    columns = np.array([[1, 20, 300], [4, 50, 600]])
+    np.savetxt(path, columns, delimiter=",", fmt="%d", header="a,b,c", comments="")
+    data = load(path, target=target)
+    np.testing.assert_array_equal(data.y, columns[:, target])
+    np.testing.assert_array_equal(data.X, np.delete(columns, target, axis=1))
+    assert data.feature_names == tuple(np.delete(["a", "b", "c"], target))
+
+
 def test_csv_target(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text('\ufeff"a","kind, really",b\n1,"cat, big",2\n3,dog,4\n', encoding="utf-8")
