@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -159,6 +160,42 @@ def test_evaluate_is_two_sided_and_kept_in_the_run(shell: Shell, run: Path, tmp_
     assert "1000 test rows" in text
     assert "nats" in text
     assert set(evaluate.METHODS) == set(likelihood.METHODS)
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ([], {"method": "auto"}),
+        (["--method", "exact"], {"method": "exact"}),
+        (["--chains", 32], {"method": "auto", "n_chains": 32}),
+        (["--temperatures", 200], {"method": "auto", "n_temperatures": 200}),
+    ],
+)
+def test_every_option_of_evaluate_reaches_the_estimate(
+    shell: Shell, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[Any], options: dict
+) -> None:
+    asked = []
+
+    def log_likelihood(self: Any, X: Any, **options: Any) -> Any:
+        asked.append(options)
+        return likelihood.LogLikelihood(-2.0, -1.0, -1.5, 0.1, "stub")
+
+    monkeypatch.setattr(latentia.RBM, "log_likelihood", log_likelihood)
+    shell.ok("evaluate", run, *words, "--out", tmp_path / "e.json")
+    assert asked == [options]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
+@pytest.mark.parametrize("mean", [False, True])
+def test_draws_are_those_of_the_estimator_with_that_seed(
+    shell: Shell, run: Path, tmp_path: Path, seed: int, mean: bool
+) -> None:
+    words = ["-n", 5, "--steps", 7, "--seed", seed, *(["--mean"] if mean else [])]
+    model = latentia.load(run / "model.safetensors").set_params(random_state=17)
+    model.save(tmp_path / "model.safetensors")
+    shell.ok("sample", tmp_path / "model.safetensors", *words, "--out", tmp_path / "s.npy")
+    wanted = model.sample(5, n_steps=7, mean=mean, random_state=seed)
+    np.testing.assert_array_equal(np.load(tmp_path / "s.npy"), wanted)
 
 
 def test_report_writes_one_page(shell: Shell, run: Path, tmp_path: Path) -> None:
