@@ -185,3 +185,16 @@ def test_a_header_must_tell_columns_apart(shell: Shell, tmp_path: Path, suffix: 
         path.write_text("a,b\n0,2,3\n1,5,7\n")  # R's row names
         assert "2 columns in the header, but 3 in row 0" in shell.refused(*fit)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_runs_own_file_is_read_as_before_whatever_it_is_called(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "counts.npy", 10 * ROWS)
+    monkeypatch.chdir(tmp_path)
+    fit = ["fit", "ppca", "counts.npy", "--data-option", "scale=10", "--n-components", 2, "--random-state", 0]
+    shell.ok(*fit, "--out", "run")
+    wanted = latentia.load("run/model.safetensors").transform(ROWS)
+    for name in ([], ["counts.npy"], ["./counts.npy"], [tmp_path / "counts.npy"]):
+        shell.ok("encode", "run", *name, "--out", "codes.npy")
+        np.testing.assert_allclose(np.load("codes.npy"), wanted, rtol=1e-3, atol=1e-4)

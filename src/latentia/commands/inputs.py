@@ -181,7 +181,7 @@ class Run:
         source = source or remembered
         if source is None:
             raise DataError(f"{self.model_path} does not name the data it was trained on. Name some after it.")
-        if not options and source == remembered:
+        if not options and remembered in (source, str(Path(source).expanduser().resolve())):
             options = dict(self.data.get("options") or {})
         found = load_data(source, self._with_labels(source, options))
         dataset, wanted = found.dataset, columns.names_of(estimator)
