@@ -280,6 +280,24 @@ def test_what_was_remembered_of_another_model_is_not_used(change):
         assert estimator.log_z() is not before
 
 
+@pytest.mark.parametrize("network", [RBM(3), DBN((3, 2))], ids=["rbm", "dbn"])
+def test_a_normaliser_that_was_asked_for_is_the_one_that_scores_use(network, monkeypatch):
+    network.adopt(network.build({"n_features": 4}), {"n_features": 4})
+    found = []
+
+    def log_z(model, **options):
+        found.append(likelihood.LogZ(0.0, 2.0, options.get("n_chains", 0.0), 0.5, "stub"))
+        return found[-1]
+
+    monkeypatch.setattr(likelihood, "log_z", log_z)
+    first = network.log_z(n_chains=1)
+    assert network.log_z() is first
+    plain = network.score_samples(ROWS)
+    assert network.log_z(n_chains=2) is not first
+    np.testing.assert_allclose(network.score_samples(ROWS), plain - 1)
+    assert len(found) == 2
+
+
 def test_a_networks_normaliser_is_that_of_its_own_top():
     network = DBN((3, 2))
     first, second = (network.build({"n_features": 4}, seed=seed) for seed in (0, 1))

@@ -338,7 +338,9 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         check_is_fitted(self, "model_")
         if options or self._remembered("_log_z") is None:
             options = {"key": random.key(0), "start": self._chains(), **options}
-            self._log_z = likelihood.log_z(self.model_, **options)
+            found = likelihood.log_z(self.model_, **options)
+            self._remembered("_log_z")  # another model's is forgotten first
+            self._log_z = found
         return self._log_z
 
     def score_samples(self, X: Any) -> np.ndarray:

@@ -352,7 +352,9 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         check_is_fitted(self, "model_")
         if options or self._remembered("_log_z") is None:
             options = {"key": random.key(0), "start": self._chains(), **options}
-            self._log_z = likelihood.log_z(self.model_.top, **options)
+            found = likelihood.log_z(self.model_.top, **options)
+            self._remembered("_log_z")  # another model's is forgotten first
+            self._log_z = found
         return self._log_z
 
     def _chains(self) -> Any:
