@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import latentia
 
@@ -133,6 +135,27 @@ def test_labels_that_data_bring_themselves(shell: Shell, tmp_path: Path) -> None
     assert (result["split"], result["classes"]) == ("test", [0, 1, 2])
     assert result["labels"] == model(tmp_path).predict(ROWS[48:]).tolist()
     assert shell.json("predict", tmp_path / "run", "--split", "train")["n_rows"] == 48
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npz"])
+def test_the_command_in_a_report_learns_the_labels_again(shell: Shell, tmp_path: Path, suffix: str) -> None:
+    from latentia.report import facts
+    from latentia.report.runs import read_run
+
+    path = tmp_path / f"trees{suffix}"
+    if suffix == ".csv":
+        table(path, ROWS, KINDS[CODES])
+    else:
+        np.savez(path, X=ROWS, y=KINDS[CODES])
+    target = "kind" if suffix == ".csv" else "y"
+    shell.ok("fit", "dbn", path, "--target", target, *SHORT, "--out", tmp_path / "run")
+    told = str(facts.command(read_run(tmp_path / "run"))).replace("\\\n", " ")
+    assert told.count("target") == 1
+    shell.ok(*shlex.split(told)[1:])
+    again, before = (load_file(tmp_path / name / "model.safetensors") for name in ("run-again", "run"))
+    assert again.keys() == before.keys()
+    for name, array in again.items():
+        np.testing.assert_array_equal(array, before[name])
 
 
 def test_what_is_refused(shell: Shell, trees: Path, run: Path, tmp_path: Path) -> None:

@@ -88,3 +88,10 @@ def test_a_stack_of_layers_is_shown_and_typed_as_it_was_given():
     assert "'[30, 20]'" in str(facts.command(run))
     assert "--hidden" not in str(facts.command(recorded(family)))
     assert facts.python(run).endswith("DBM(hidden=[30, 20]).fit(X)")
+
+
+def test_labels_that_were_learned_are_part_of_the_call_in_python():
+    family = next(family for family in FAMILIES if family.name == "dbm")
+    run = recorded(family)
+    run.config["blueprint"] = {"n_features": 4, "classes": [0, 1]}
+    assert facts.python(run).endswith("DBM().fit(X, y)")

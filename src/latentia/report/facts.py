@@ -119,7 +119,12 @@ def command(run: Run) -> str | None:
     if run.source is None or "family" not in run.config:
         return None
     groups = [["latentia", "fit", str(run.config["family"]), run.source]]
+    target = run.data.get("target")
+    if target is not None:
+        groups.append(["--target", str(target)])
     for key, value in (run.data.get("options") or {}).items():
+        if key == "target" and value == target:  # said already, and learned rather than left out
+            continue
         groups.append(["--data-option", f"{key}={value if isinstance(value, str) else json.dumps(value)}"])
     groups += [_option(key.replace("_", "-"), run.params[key]) for key, *_ in changed_parameters(run)]
     return _wrapped([shlex.join(group) for group in [*groups, ["--out", f"{run.folder}-again"]]])
@@ -142,7 +147,14 @@ def python(run: Run) -> str | None:
     if entry is None:
         return None
     arguments = ", ".join(f"{key}={run.params[key]!r}" for key, *_ in changed_parameters(run))
-    return f"from latentia import {entry.class_name}\n{entry.class_name}({arguments}).fit(X)"
+    data = "X, y" if learned_labels(run) else "X"
+    return f"from latentia import {entry.class_name}\n{entry.class_name}({arguments}).fit({data})"
+
+
+def learned_labels(run: Run) -> bool:
+    """Whether the model has learned labels along with the rows."""
+    blueprint = run.config.get("blueprint")
+    return isinstance(blueprint, dict) and "classes" in blueprint
 
 
 def _option(name: str, value: Any) -> list[str]:
