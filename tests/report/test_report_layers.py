@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from latentia import DBM, DBN, MultimodalDBM
-from latentia.report import build_report
+from latentia.report import build_report, plane
 from latentia.report.plots import image_grid
+from latentia.report.runs import Run
 
 RNG = np.random.default_rng(0)
 X = (RNG.random((60, 6)) < 0.5).astype(float)
@@ -44,3 +45,14 @@ def test_switching_a_unit_of_the_second_layer_reaches_the_visibles():
     assert (off[np.arange(7), np.arange(7)] == 0).all()
     change = np.abs(dbm.inverse_transform(on) - dbm.inverse_transform(off)).max(1)
     assert (change > 1e-6).all()
+
+
+@pytest.mark.parametrize("labels", [None, Y], ids=["rows alone", "rows and labels"])
+@pytest.mark.parametrize("rows_are", ["training rows", "held-out rows"])
+def test_the_map_says_whether_the_model_was_shown_the_labels(labels, rows_are, tmp_path):
+    machine = DBM((4, 3), pretraining_epochs=0, **SHORT).fit(X, labels)
+    config = {"family": "dbm", "blueprint": machine.blueprint_}
+    run = Run(tmp_path, config=config, estimator=machine, rows=X, rows_are=rows_are, labels=Y)
+    shown = "shown." if labels is not None and rows_are == "training rows" else "not shown."
+    caption = plane.latent_map(run, machine.transform(X)).caption
+    assert caption == f"60 {rows_are}, coloured by their labels, which the model was {shown}"

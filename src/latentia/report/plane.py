@@ -9,7 +9,7 @@ import numpy as np
 
 from latentia.core import space
 from latentia.core.model import Decodes
-from latentia.report import plots
+from latentia.report import facts, plots
 from latentia.report.latents import as_columns, code_space, principal_axes
 from latentia.report.runs import Run
 
@@ -54,9 +54,9 @@ def latent_map(run: Run, codes: np.ndarray) -> Map:
             f"{kept:.0f} % of their variance."
         )
     figure = plots.labelled(points, None if labels is None else labels[some], x=axes[0], y=axes[1])
-    caption = f"{len(some):,} {run.rows_are if labels is not None else 'rows'}" + (
-        ", coloured by their labels, which the model was not shown." if labels is not None else "."
-    )
+    shown = run.rows_are == "training rows" and facts.learned_labels(run)
+    by_labels = f", coloured by their labels, which the model was {'' if shown else 'not '}shown."
+    caption = f"{len(some):,} {'rows.' if labels is None else run.rows_are + by_labels}"
     return Map(figure, _decoded(run, codes) if plane else None, text, caption)
 
 
