@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from latentia import DBM, DBN, MultimodalDBM
-from latentia.report import build_report, plane
+from latentia.report import build_report, comparison, plane
 from latentia.report.plots import image_grid
 from latentia.report.runs import Run
+from latentia.report.sections import Gallery, Section
 
 RNG = np.random.default_rng(0)
 X = (RNG.random((60, 6)) < 0.5).astype(float)
@@ -56,3 +57,17 @@ def test_the_map_says_whether_the_model_was_shown_the_labels(labels, rows_are, t
     shown = "shown." if labels is not None and rows_are == "training rows" else "not shown."
     caption = plane.latent_map(run, machine.transform(X)).caption
     assert caption == f"60 {rows_are}, coloured by their labels, which the model was {shown}"
+
+
+def test_the_bound_of_a_belief_network_is_not_called_exact(tmp_path):
+    machine = DBN((4, 3))
+    found = machine.adopt(machine.build({"n_features": 6}), {"n_features": 6}).log_likelihood(X)
+    for ends, interval in (({}, "a lower bound"), ({"upper": found.lower + 0.5}, "a lower bound, between ")):
+        result = {**found.as_dict(), **ends}  # log Z is exact, or bracketed; the bound is one all the same
+        run = Run(tmp_path, estimator=machine, evaluation={"log_likelihood": result})
+        section = Section("likelihood", "Likelihood")
+        Gallery(run, "r1")._likelihood(section)
+        assert "The value is exact" not in section.text[0]
+        assert "true value" not in section.text[0]
+        assert section.text[0].startswith("A lower bound on the log-likelihood ")
+        assert comparison.likelihood_words(run)["interval"].startswith(interval)

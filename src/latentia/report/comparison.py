@@ -19,10 +19,10 @@ def likelihood_words(run: Run) -> dict[str, str] | None:
     result = run.likelihood
     if result is None:
         return None
-    lower, estimate, upper = plots.interval_ends(result)
+    _, estimate, _ = plots.interval_ends(result)
     words = {
         "estimate": number(estimate),
-        "interval": "exact" if lower == upper else between(lower, upper),
+        "interval": _interval(result),
         "bits": "",
     }
     leaves = [] if run.estimator is None else data_spaces(run.estimator)
@@ -30,6 +30,14 @@ def likelihood_words(run: Run) -> dict[str, str] | None:
         n_columns = sum(leaf.n_columns for leaf in leaves)
         words["bits"] = f"{-estimate / n_columns / 0.6931471805599453:.3f} bits per feature"
     return words
+
+
+def _interval(result: dict[str, Any]) -> str:
+    lower, _, upper = plots.interval_ends(result)
+    ends = "" if lower == upper else between(lower, upper)
+    if plots.is_bound(result):
+        return f"a lower bound, {ends}" if ends else "a lower bound"
+    return ends or "exact"
 
 
 def compare(runs: list[Run], galleries: list[Gallery]) -> dict[str, Any] | None:

@@ -296,6 +296,11 @@ def interval_ends(result: Any) -> tuple[float, float, float]:
     return lower, estimate, upper
 
 
+def is_bound(result: Mapping[str, Any]) -> bool:
+    """Whether an evaluation is of a lower bound, so that the likelihood itself may lie above both of its ends."""
+    return str(result.get("method") or "").startswith("lower bound")
+
+
 def readable(name: str) -> str:
     """``energy_gap`` → "Energy gap", ``kl`` → "KL"."""
     words = " ".join(word.upper() if word in _ACRONYMS else word for word in name.replace("_", " ").split())

@@ -160,7 +160,13 @@ class Gallery:
                 return
             raise Missing(self.run.problems.get("evaluation", "evaluation.json holds no log_likelihood."))
         lower, _, upper = plots.interval_ends(result)
-        if lower == upper:
+        if plots.is_bound(result):
+            where = f"lies {between(lower, upper)}" if lower < upper else f"is {number(lower)}"
+            section.text.append(
+                f"A lower bound on the log-likelihood {where} nats per example. The likelihood itself may be "
+                "higher: the latents are drawn from the recognition model, not summed out."
+            )
+        elif lower == upper:
             section.text.append(
                 f"{number(lower)} nats per example. The value is exact: the normaliser is known in closed "
                 "form, or every state was counted."
