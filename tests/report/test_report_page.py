@@ -13,6 +13,9 @@ from PIL import Image
 
 from latentia.core.errors import RunFolderError
 from latentia.report import build_report
+from latentia.report.comparison import compare
+from latentia.report.runs import read_run
+from latentia.report.sections import Gallery
 
 SECTIONS = ("likelihood", "training", "activations", "filters", "samples", "reconstructions")
 VOID = {"meta", "img", "br", "link", "hr", "input"}
@@ -218,6 +221,14 @@ def test_likelihoods_of_other_binarisations_are_not_compared(fitted_run, run, ad
     page = Page(build_report([fitted_run, run], out=tmp_path / "both.html"))
     assert "comparison" not in page.drawings
     assert "cannot be compared" in page.text["comparison"]
+
+
+@pytest.mark.parametrize(("others", "mixed"), [({}, False), ({"split": "train"}, True), ({"data": "bars"}, True)])
+def test_likelihoods_of_other_rows_are_not_compared(fitted_run, run, add, others, mixed):
+    add(run / "evaluation.json", **others)
+    runs = [read_run(fitted_run), read_run(run)]
+    found = compare(runs, [Gallery(each, "r1") for each in runs])
+    assert (found["mixed"], found["picture"] is None) == (mixed, mixed)
 
 
 def test_rows_that_are_no_pictures(table_run, tmp_path):

@@ -137,7 +137,8 @@ def _filters(galleries: list[Gallery], names: list[str]) -> list[dict[str, Any]]
 
 
 def _measured_on(run: Run) -> tuple[str, ...]:
-    """What two likelihoods must share to be comparable: data, binarisation, and probability or density."""
+    """What two likelihoods must share to be comparable: data and rows, binarisation, probability or density."""
     domain = "" if run.estimator is None else common_domain(run.estimator)
-    facts_about = (run.source, run.data.get("options"), run.params.get("binarize"), domain)
+    rows = (run.evaluation.get("data"), run.evaluation.get("split"))
+    facts_about = (run.source, run.data.get("options"), run.params.get("binarize"), domain, *rows)
     return tuple(str(fact) for fact in facts_about)
