@@ -21,6 +21,7 @@ if version("jaxlib").startswith("0.10."):  # later ones do not know the flag, an
     _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("XLA_FLAGS", " ".join(_FLAGS))
 
+import equinox as eqx  # noqa: E402
 import jax  # noqa: E402
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -30,7 +31,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 gc.set_threshold(20_000, 20, 20)
 
 #: Resident memory of a test process beyond which it lets go of what it has compiled; it stays well below NEEDED.
-MOST_BYTES = 1_700_000_000
+MOST_BYTES = 2_100_000_000
 #: More compiled programs than this are too many where the system does not tell the resident memory.
 MOST_PROGRAMS = 800
 #: What a test process may take.
@@ -63,11 +64,18 @@ def too_large() -> bool:
 def release() -> None:
     """Let go of everything compiled, and give the memory back to the system (which glibc does not by itself)."""
     compiled.forget()
+    eqx.clear_caches()
     jax.clear_caches()
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is not None:
         trim(0)
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays to the end: no collection need look through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_logfinish() -> None:

@@ -91,6 +91,7 @@ def make_room() -> None:
         compiled.clear_cache()
     gc.collect()
     if _crowded(0.5):
+        eqx.clear_caches()  # these hold on to what JAX would let go
         jax.clear_caches()
         gc.collect()
 
