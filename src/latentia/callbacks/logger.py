@@ -161,7 +161,7 @@ class Logger(Callback):
     def _as_fitted(self, event: Event) -> Any:
         """The estimator as it would be if the run ended now."""
         now = type(self._estimator)(**self._estimator.get_params(deep=False))
-        return now.adopt(event.model, self._estimator.blueprint_)
+        return now.adopt(event.kept, self._estimator.blueprint_)
 
     def _draw(self, estimator: Any, step: int) -> None:
         for name in self.pictures:
