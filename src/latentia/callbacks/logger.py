@@ -103,7 +103,7 @@ class Logger(Callback):
     def begin(self, estimator: Any, *, goes_on: bool = False) -> None:
         """Open the log: the old one for a run that is resumed or a further pass, else a new one."""
         folder = _folder(estimator)
-        self._resumed = bool(folder and getattr(estimator, "resume", False) and checkpoint.exists(folder))
+        self._resumed = bool(folder and getattr(estimator, "resume", False) and checkpoint.begun(folder))
         place = self._place if goes_on else _remembered(folder, self.kind) if self._resumed else None
         self._before = self._so_far if goes_on and place else (0, 0.0, 0.0)
         self._broken, self._reached, self._rows = False, {}, 0

@@ -183,7 +183,7 @@ def open_folder(estimator: Any, plan: Plan, n_rows: int) -> None:
             f"The run folder {folder} exists already and is not empty. Choose another one, or pass resume=True "
             "(--resume) to go on with the run in it."
         )
-    if resume and checkpoint.exists(folder):
+    if resume and checkpoint.begun(folder):
         return  # the run's own description stays
     config = {
         "family": estimator.family,
