@@ -214,6 +214,25 @@ def test_a_wrong_value_is_named_by_its_place_in_the_whole_data(estimator, monkey
         estimator.fit(data)
 
 
+@pytest.mark.parametrize("row", [0, 31, 59])
+def test_every_block_of_large_data_is_looked_at(row, tmp_path, monkeypatch):
+    """For what is missing in a memory map, for values that do not fit, and for the number of states."""
+    monkeypatch.setattr(training, "blocks", functools.partial(training.blocks, n_bytes=4 * 6 * 10))
+    data = np.zeros((60, 6), np.float32)
+    data[row, 4] = 3.0
+    np.save(tmp_path / "fine.npy", data)
+    mapped = np.load(tmp_path / "fine.npy", mmap_mode="r")
+    categorical = RBM(**SMALL, visible="categorical", monitor=None)
+    assert categorical._blueprint(data) == categorical._blueprint(mapped) == {"n_features": 6, "n_states": 4}
+    with pytest.raises(DataError, match="0 to 3"):
+        RBM(**SMALL, binarize="sample").fit(mapped)
+    for value in (np.nan, -np.inf):
+        data[row, 4] = value
+        np.save(tmp_path / "broken.npy", data)
+        with pytest.raises(DataError, match="NaN or infinity"):
+            GaussianRBM(**SMALL).fit(np.load(tmp_path / "broken.npy", mmap_mode="r"))
+
+
 @pytest.mark.parametrize(
     "estimator", [RBM(**SMALL), GaussianRBM(**SMALL), GaussianMixture(2, random_state=0), PPCA(2)]
 )
