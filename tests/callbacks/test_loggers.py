@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from latentia import RBM, callbacks
+from latentia import DBN, RBM, callbacks
 from latentia.callbacks.logger import MEMORY, Logger
 from latentia.core.errors import DivergenceError, MissingPackageError, ParameterError, UnknownNameError
 from latentia.estimator import training
@@ -132,6 +132,38 @@ def test_ctrl_c_closes_the_log_and_a_resumed_run_goes_on_with_it(tmp_path):
     assert logs["log 1"]["steps"] == [row["step"] for row in rbm.history_]  # each once, none missing
     assert len(logs["log 1"]["parameters"]) == 1
     assert [outcome for _, outcome in logs["log 1"]["closed"]] == ["interrupted", "interrupted", "finished"]
+
+
+@pytest.mark.parametrize("n_rows", [2, 4, 6])
+def test_a_run_that_is_killed_in_any_stage_goes_on_with_its_log(n_rows, tmp_path, monkeypatch):
+    """A row that was logged and not saved any more is computed again, and logged once."""
+    monkeypatch.setattr(training.loop, "CHECKPOINT_SECONDS", 0.0)
+    logs, seen = {}, []
+    options = {"hidden": (3, 2), "n_epochs": 3, "pretraining_epochs": 2, "batch_size": 20, "random_state": 0}
+
+    def fit(*others, resume):
+        callback = [Fake(logs, pictures=()), *others]
+        return DBN(**options, run_dir=tmp_path / "run", resume=resume, callbacks=callback).fit(X)
+
+    def kill(event):
+        seen.append(event.stage)
+        if len(seen) == n_rows:
+            raise ZeroDivisionError  # unlike Ctrl-C, which saves
+
+    with pytest.raises(ZeroDivisionError):
+        fit(kill, resume=False)
+    assert seen[-1] == {2: "layer 1 of 2", 4: "layer 2 of 2", 6: ""}[n_rows]
+    dbn = fit(resume=True)
+    (log,) = logs.values()
+    stages = [*dbn.pretraining_history_, dbn.history_]
+    assert log["steps"] == [row["step"] for history in stages for row in history]
+    assert [name for row in log["rows"] for name in row if name.endswith("epoch")] == [
+        *["layer_1_of_2/epoch"] * 2,
+        *["layer_2_of_2/epoch"] * 2,
+        *["epoch"] * 3,
+    ]
+    assert len(log["parameters"]) == 1
+    assert [outcome for _, outcome in log["closed"]] == ["failed", "finished"]
 
 
 def test_a_run_that_is_begun_anew_in_a_folder_gets_a_new_log(tmp_path):

@@ -14,8 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import latentia
 from latentia.commands import fit
 from latentia.core.files import read_arrays
+from latentia.learning import fit as loop
 from latentia.learning.progress import display
 from latentia.recipes import Recipe
 
@@ -299,3 +301,32 @@ def test_a_real_ctrl_c_can_be_resumed(shell: Shell, tmp_path: Path) -> None:
     assert config["data"]["name"] == "bars"
     assert read_arrays(out / "checkpoint.safetensors")[1]["progress"]["step"] > 0
     assert "other parameters" in shell.refused(*words[:-1], "100001", "--out", out, "--resume")
+
+
+@pytest.mark.parametrize("n_chunks", [1, 3])
+def test_a_ctrl_c_in_pretraining_can_be_resumed_too(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_chunks: int
+) -> None:
+    out = tmp_path / "run"
+    words = ["fit", "dbn", "bars", "--data-option", "n=60", "--hidden", "3,2", "--n-epochs", "2"]
+    words += ["--pretraining-epochs", "2", "--batch-size", "30", "--random-state", "0", "--out"]
+    advance, done = loop._Run.advance, []
+
+    def interrupted(run: loop._Run) -> None:
+        if len(done) == n_chunks:
+            raise KeyboardInterrupt
+        done.append(run.settings.stage)
+        advance(run)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop._Run, "advance", interrupted)
+        message = shell.refused(*words, out, code=130)
+    assert done == ["layer 1 of 2", "layer 1 of 2", "layer 2 of 2"][:n_chunks]
+    assert "What was learnt is in" in message
+    assert "--resume" in message
+    before = json.loads((out / "config.json").read_text())
+    assert before["data"]["name"] == "bars"
+    shell.ok(*words, out, "--resume")
+    after = json.loads((out / "config.json").read_text())
+    assert after["params"] == before["params"]
+    assert latentia.load(out / "model.safetensors").get_params()["hidden"] == (3, 2)

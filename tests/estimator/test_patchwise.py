@@ -381,6 +381,29 @@ def test_a_learned_dictionary_takes_fewer_bits():
     assert [row["dictionary"] for row in alone] == ["learned"]
 
 
+def test_the_cosine_transform_is_that_of_the_shape_of_the_patches():
+    """Waves along the rows of patches 2 × 18: 36 values, which might as well be 6 × 6."""
+    rng = np.random.default_rng(0)
+    waves = np.cos(np.pi * rng.integers(1, 4, (300, 1)) * (np.arange(18) + 0.5) / 18)
+    X = np.tile(waves * rng.normal(size=(300, 1)), (1, 2)).astype(np.float32)
+    options = {"n_nonzero": [1], "steps": [0.1]}
+    _, cosines, _ = coder(np.eye(36)).rate_distortion(X, patch_shape=(2, 18), **options)
+    (wanted,) = rate_distortion(X, {"cosine transform": references(X, (2, 18, 1))["cosine transform"]}, **options)
+    assert {**cosines, "best": None} == {**wanted, "best": None}
+    _, square, _ = coder(np.eye(36)).rate_distortion(X, **options)
+    assert cosines["dictionary"] == square["dictionary"] == "cosine transform"
+    assert cosines["mse"] < 0.1 * square["mse"]  # a wave of the right shape is one atom
+
+
+def test_the_peak_is_the_range_of_the_signals_by_default():
+    X = np.linspace(-3, 5, 40).reshape(10, 4)
+    options = {"n_nonzero": [4], "steps": [0.3]}
+    (row,) = rate_distortion(X, {"axes": np.eye(4)}, **options)
+    assert row["psnr"] == pytest.approx(10 * np.log10(8**2 / row["mse"]))
+    (row,) = rate_distortion(np.full((3, 4), -2.0), {"axes": np.eye(4)}, **options)
+    assert row["psnr"] == pytest.approx(10 * np.log10(2**2 / row["mse"]))  # no range: the size instead
+
+
 def test_references_are_orthonormal_and_begin_with_the_constant():
     X = np.random.default_rng(0).normal(size=(50, 48)).astype(np.float32)
     found = references(X, (4, 4, 3))

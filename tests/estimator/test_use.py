@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 
@@ -10,7 +11,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 import latentia
-from latentia import PPCA, RBM, GaussianMixture, GaussianRBM
+from latentia import PPCA, RBM, VAE, GaussianMixture, GaussianRBM, MultimodalDBM
 from latentia.core.errors import (
     CapabilityError,
     DataError,
@@ -20,6 +21,7 @@ from latentia.core.errors import (
     UnknownNameError,
 )
 from latentia.core.model import Clamps, Conditionals, FreeEnergy
+from latentia.estimator import training
 from latentia.learning.contrastive import Contrastive
 from latentia.learning.em import EM
 from latentia.samplers import Gibbs
@@ -198,6 +200,37 @@ def test_wrong_data_for_other_units():
         RBM(**SMALL, binarize="sample").fit(np.full((5, 4), 200.0))
     with pytest.raises(DataError, match="float32"):
         GaussianRBM(**SMALL).fit(np.full((5, 4), 1e300) * np.arange(5)[:, None])
+
+
+@pytest.mark.parametrize(
+    "estimator", [RBM(2), VAE(2, visible="bernoulli"), MultimodalDBM({"a": 3, "b": 3}, visible="bernoulli")]
+)
+def test_a_wrong_value_is_named_by_its_place_in_the_whole_data(estimator, monkeypatch):
+    """Large data are looked at block by block, and those of several kinds of units kind by kind."""
+    monkeypatch.setattr(training, "blocks", functools.partial(training.blocks, n_bytes=4 * 6 * 10))
+    data = np.zeros((60, 6))
+    data[47, 4] = 0.5
+    with pytest.raises(DataError, match="row 47, column 4"):
+        estimator.fit(data)
+
+
+@pytest.mark.parametrize("row", [0, 31, 59])
+def test_every_block_of_large_data_is_looked_at(row, tmp_path, monkeypatch):
+    """For what is missing in a memory map, for values that do not fit, and for the number of states."""
+    monkeypatch.setattr(training, "blocks", functools.partial(training.blocks, n_bytes=4 * 6 * 10))
+    data = np.zeros((60, 6), np.float32)
+    data[row, 4] = 3.0
+    np.save(tmp_path / "fine.npy", data)
+    mapped = np.load(tmp_path / "fine.npy", mmap_mode="r")
+    categorical = RBM(**SMALL, visible="categorical", monitor=None)
+    assert categorical._blueprint(data) == categorical._blueprint(mapped) == {"n_features": 6, "n_states": 4}
+    with pytest.raises(DataError, match="0 to 3"):
+        RBM(**SMALL, binarize="sample").fit(mapped)
+    for value in (np.nan, -np.inf):
+        data[row, 4] = value
+        np.save(tmp_path / "broken.npy", data)
+        with pytest.raises(DataError, match="NaN or infinity"):
+            GaussianRBM(**SMALL).fit(np.load(tmp_path / "broken.npy", mmap_mode="r"))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 import latentia
 from latentia import PPCA, VAE
 from latentia.core.errors import CapabilityError, DataError, FileFormatError, ParameterError
+from latentia.estimator import directed
 from latentia.models.vae_model import LinearVAEModel
 from latentia.models.vae_parts import Reals, Sites
 
@@ -144,6 +145,15 @@ def test_gradient_variance_says_which_are_biased(capsys):
     one = real.gradient_variance(X[:8], gradients=["doubly_reparametrised"], n_repeats=4, show=False)
     assert "bias" not in one["doubly_reparametrised"]
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.5])
+def test_the_noise_of_few_repeats_is_no_bias(bias):
+    rng, exact, n = np.random.default_rng(0), np.full(4000, 2.0), 20
+    draws = (1 + bias) * exact + 6 * rng.normal(size=(n, 4000))
+    found = directed._noise("gumbel", draws.mean(axis=0), draws.var(axis=0, ddof=1), n, exact)
+    assert found["bias"] == pytest.approx(bias, abs=0.15)
+    assert found["relative"] == pytest.approx(9, rel=0.05)
 
 
 def _interrupt(event):

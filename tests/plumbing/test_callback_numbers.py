@@ -137,6 +137,22 @@ def test_further_passes_count_steps_epochs_and_seconds_on():
     assert rbm.fit_seconds_ == rbm.history_[-1]["seconds"]
 
 
+@pytest.mark.parametrize("options", [{"averaging": 0.9}, {"early_stopping": True, "learning_rate": 3.0}, {}])
+def test_pictures_on_the_way_are_of_the_model_that_the_run_would_leave(options, monkeypatch):
+    """The averaged model, or the best so far: the last ones are those of the fitted estimator."""
+    drawn, events = [], []
+    draw = lambda self, estimator, step: drawn.append(np.asarray(estimator.model_.weights))  # noqa: E731
+    watch = lambda event: events.append(np.asarray(event.model.weights))  # noqa: E731
+    monkeypatch.setattr(Log, "_draw", draw)
+    log = Log([])
+    log.every = 1
+    rbm = RBM(**{**SMALL, "patience": 3, **options}, callbacks=[log, watch]).fit(X)
+    np.testing.assert_array_equal(drawn[-1], rbm.model_.weights)
+    assert len(drawn) == len(events) == len(rbm.history_)
+    same = [np.array_equal(one, other) for one, other in zip(drawn, events, strict=True)]
+    assert all(same) == (not options)
+
+
 # -- packages in disguise --------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import jax
@@ -146,3 +147,23 @@ def test_training_stops_by_the_means_of_whole_epochs():
         settled = now >= 2 and before.size and before.mean() - last.mean() < 0.01 * before.mean()
         assert bool(settled) == (i == len(epochs) - 1)
     assert epochs[-1] < 60
+
+
+@pytest.mark.parametrize("update", [*UPDATES])
+def test_of_an_atom_that_was_replaced_no_more_is_known_than_of_a_first_one(update):
+    """Sums, codes and where atoms have been: anew in its places, and as before in all others."""
+    estimator = DictionaryLearning(**{**SMALL, "update": update, "batch_size": 60, "n_epochs": 1}).fit(X)
+    learner = estimator._learner(estimator._plan(60))
+    atoms = RNG.normal(size=(6, 5)).astype(np.float32)
+    first = learner.init(estimator.model_.with_dictionary(atoms), X, key=None)
+    known = {name: value for name, value in vars(first).items() if name != "usage" and np.ndim(value)}
+    before = {name: RNG.normal(size=value.shape).astype(np.float32) for name, value in known.items()}
+    state = dataclasses.replace(first, **{name: value.copy() for name, value in before.items()})
+    replaced = np.array([1, 4])
+    learner.forget_atoms(state, replaced, atoms)
+    assert known
+    for name, value in before.items():
+        axes = zip(np.indices(value.shape), value.shape, strict=True)
+        gone = np.any([np.isin(index, replaced) for index, n in axes if n == 6], axis=0)
+        assert 0 < gone.sum() < gone.size
+        np.testing.assert_array_equal(getattr(state, name), np.where(gone, known[name], value), err_msg=name)

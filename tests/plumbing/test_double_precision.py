@@ -224,6 +224,17 @@ def test_a_likelihood_does_not_depend_on_the_setting(x64):
     np.testing.assert_allclose(found[0], found[1], rtol=1e-10)
 
 
+@pytest.mark.parametrize("name", ["vae", "real-vae"])
+def test_a_bound_that_is_followed_takes_a_model_of_float64(name, x64):
+    rows = rows_of(_family(name))
+    vae = quick_estimator(_family(name)).fit(rows)
+    single = vae.validation_scorer(rows)(vae.model_)
+    vae.model_ = cast(vae.model_, jnp.float64)
+    score = vae.validation_scorer(rows)
+    assert score(vae.model_) == score(vae.model_)  # with the same draws every time
+    assert score(vae.model_) == pytest.approx(single, rel=0.1)
+
+
 # -- algorithms, traced -----------------------------------------------------------------------------
 
 

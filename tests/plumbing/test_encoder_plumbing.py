@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse as sp
 from plumbing_tools import Interrupting, bits, through_interruptions, without_seconds
 
-from latentia import SparseCoder
-from latentia.core.errors import RunFolderError
+from latentia import DictionaryLearning, SparseCoder
+from latentia.core.errors import ParameterError, RunFolderError
 from latentia.inference.sparse import unrolled
 from latentia.learning import encoders
 from latentia.learning import fit as loop
@@ -152,3 +152,22 @@ def test_blocks_make_no_difference_to_codes(monkeypatch):
     monkeypatch.setattr(encoders, "BLOCK", 11)
     np.testing.assert_array_equal(np.asarray(rows), np.column_stack([X, whole]))
     np.testing.assert_array_equal(rows[np.array([5, 2, 5])], np.column_stack([X, whole])[[5, 2, 5]])
+
+
+def test_encoders_go_when_their_dictionary_does():
+    """By another pass, another fit, or a dictionary that learns along; what is left belongs to the new one."""
+    learning = DictionaryLearning(K, 0.2, n_epochs=1, batch_size=30, random_state=0)
+    for change in (
+        lambda e: e.partial_fit(X[:30]),
+        lambda e: e.fit(X),
+        lambda e: e.fit_encoder(X=X, **{**KINDS["psd"], "n_epochs": 1}),
+    ):
+        learning.fit(X).fit_encoder("lista", X, n_layers=1, n_epochs=1)
+        assert len(learning.encode(X, using="lista")) == N
+        change(learning)
+        assert "lista_" not in vars(learning)
+        with pytest.raises(ParameterError, match="There is no 'lista' encoder yet"):
+            learning.encode(X, using="lista")
+    assert "psd_" in vars(learning)
+    assert "psd_" not in vars(learning.partial_fit(X))
+    assert "encoder_history_" not in vars(learning)

@@ -12,7 +12,7 @@ import pytest
 from plumbing.recorder import Clock, Noisy, Recorder
 
 from latentia.core.errors import DivergenceError, NotNormalisableError
-from latentia.learning import batches, checkpoint
+from latentia.learning import batches, checkpoint, hosted
 from latentia.learning.fit import Settings, fit
 from latentia.ops import mapped as mapped_files
 from latentia.ops import random
@@ -55,6 +55,14 @@ def test_no_two_steps_share_a_random_number(on_host):
     assert len(np.unique(np.asarray(state.noise)[:16])) == 16 * BATCH
 
 
+def test_keys_of_a_long_chunk_on_the_host_are_drawn_in_blocks_and_all_different():
+    keys, n_steps = hosted._Keys(random.key(5), size=4), 10
+    words = [tuple(jax.random.key_data(keys[step, which]).tolist()) for step in range(n_steps) for which in (0, 1)]
+    assert len(set(words)) == 2 * n_steps
+    again = hosted._Keys(random.key(5), size=4)
+    assert tuple(jax.random.key_data(again[9, 1]).tolist()) == words[-1]  # of the step alone, not of those before
+
+
 @pytest.mark.parametrize(("chunk", "each"), [(1, 4), (4, 4), (16, 4), (16, 3), (32, 8), (5, 2)])
 def test_full_steps_account_for_all_steps_whatever_the_chunk(chunk, each):
     result = run(Recorder(each=each), 32, chunk=chunk)
@@ -76,8 +84,11 @@ def test_the_order_of_rows_does_not_depend_on_the_chunk():
     np.testing.assert_array_equal(shorter, longer)
 
 
-def test_a_retried_chunk_meets_the_same_rows_and_other_random_numbers():
-    clean, retried = run(), run(Recorder(breaks=6))
+@pytest.mark.parametrize("source", ["array", "memory map", "host", "mapped host"])
+def test_a_retried_chunk_meets_the_same_rows_and_other_random_numbers(source, tmp_path):
+    """Also where the chunk after it was read ahead."""
+    X, on_host = mapped(tmp_path) if "map" in source else ROWS, "host" in source
+    clean, retried = run(Recorder(on_host=on_host), X=X), run(Recorder(breaks=6, on_host=on_host), X=X)
     assert retried.rollbacks == 1
     assert float(retried.state.slow) == 0.5
     np.testing.assert_array_equal(clean.state.rows, retried.state.rows)

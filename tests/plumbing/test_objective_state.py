@@ -19,6 +19,7 @@ from latentia.learning import fit as loop
 from latentia.learning.elbo import ELBO, IWAE, BoundState
 from latentia.learning.feed_forward import FeedForward
 from latentia.learning.gradient import GradientLearner
+from latentia.learning.noise_contrast import NoiseState, advanced
 from latentia.learning.optimizer import Optimizer
 from latentia.learning.reconstruction import Reconstruction
 from latentia.learning.supervised import CrossEntropy
@@ -187,6 +188,22 @@ def test_epochs_of_a_rise_are_steps_of_the_run():
     assert estimator._learner(plan).objective.warmup == pytest.approx(3 * plan.n_steps / 10)
     passing = Plan(n_steps=5, batch_size=10, chunk=5, constant_rate=True)  # one pass over 47 rows
     assert estimator._learner(passing).objective.warmup == 15
+
+
+def test_the_estimate_of_log_z_moves_by_ever_smaller_parts_of_a_newton_step():
+    """Half of the first step, a third of the second, and so on down to a twentieth, which stays."""
+    rng, ratio = np.random.default_rng(4), 2
+    state, c = NoiseState(jnp.zeros(3), jnp.asarray(0.7), jnp.zeros(())), 0.7
+    for t in range(30):
+        data, noise = rng.normal(size=5).astype(np.float32), rng.normal(size=10).astype(np.float32)
+        weights = (np.arange(5) / 2).astype(np.float32) if t % 2 else None
+        state = advanced(state, state.samples, jnp.asarray(data), jnp.asarray(noise), ratio, weights)
+        of_data, of_noise = (1 / (1 + np.exp(c - values.astype(float))) for values in (data, noise))
+        slope = np.average(1 - of_data, weights=weights) - ratio * of_noise.mean()
+        bend = np.average(of_data * (1 - of_data), weights=weights) + ratio * (of_noise * (1 - of_noise)).mean()
+        c -= max(1 / (2 + t), 0.05) * slope / bend
+        assert float(state.log_z) == pytest.approx(c, abs=1e-5)
+    assert float(state.n_steps) == 30
 
 
 def test_a_state_survives_as_arrays():

@@ -146,3 +146,24 @@ def test_an_estimator_that_is_interrupted_in_every_stage_learns_the_same(which, 
     again = whole.fit(1 - X).fit(X, sample_weight=WEIGHTS)  # a later fit is a first one
     assert bits(again.model_) == bits(part.model_)
     assert bits(again._state) == bits(part._state)
+
+
+@pytest.mark.parametrize("n_chunks", [1, 2, 3])
+def test_a_run_keeps_its_own_description_when_it_is_resumed_or_refused(n_chunks, tmp_path):
+    """Interrupted in the first stage, in the second or in the training proper."""
+    told, options = [], {**COMMON, "run_dir": tmp_path / "run"}
+
+    def press(event):
+        told.append(event.stage)
+        if len(told) == n_chunks:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        DBN((4, 3), **options, callbacks=[press]).fit(X)
+    assert told[-1] == ["layer 1 of 2", "layer 2 of 2", ""][n_chunks - 1]
+    written = (tmp_path / "run" / "config.json").read_bytes()
+    with pytest.raises(RunFolderError, match="other parameters"):
+        DBN((4, 3), **{**options, "momentum": 0.9}, resume=True).fit(X)
+    assert (tmp_path / "run" / "config.json").read_bytes() == written
+    DBN((4, 3), **options, resume=True).fit(X)
+    assert (tmp_path / "run" / "config.json").read_bytes() == written

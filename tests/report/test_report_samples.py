@@ -9,6 +9,7 @@ import pytest
 
 from latentia import PPCA, RBM, DeepEnergyModel
 from latentia.core import space
+from latentia.estimator import tracing
 from latentia.estimator.tracing import trace
 from latentia.ops import random
 from latentia.report import moving
@@ -43,6 +44,20 @@ def test_frames_have_the_means_of_the_model(rbm):
     assert np.abs(found.frames[0].mean(axis=0) - wanted).max() > 0.02  # the start is not the model
     assert found.mean
     assert found.r_hat < 1.05
+
+
+def test_frames_come_after_as_many_sweeps_as_they_say(rbm, monkeypatch):
+    taken, sweep = [], tracing._swept
+
+    def counted(model, states, n_steps, key):
+        taken.append(int(n_steps))
+        return sweep(model, states, n_steps, key)
+
+    monkeypatch.setattr(tracing, "_swept", counted)
+    found = trace(rbm, 3, (0, 1, 5, 12), key=random.key(0))
+    assert found.marks == (0, 1, 5, 12)
+    assert taken[:5] == [1, 0, 1, 4, 7]  # the first of them without couplings, for a start
+    assert sum(taken[5:]) == tracing._WATCHED
 
 
 def test_chains_that_cannot_leave_a_mode_are_noticed(rbm):

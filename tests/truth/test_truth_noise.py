@@ -411,6 +411,15 @@ def test_names_and_numbers_are_checked():
         Encoder.make((), jnp.zeros((3, 2)), hidden=None, key=jax.random.key(0))
 
 
+def test_a_column_that_does_not_vary_is_disturbed_as_much_as_the_others_are_on_average():
+    rows = np.random.default_rng(0).normal(size=(200, 4)) * [1, 4, 0, 0] + [0, 2, 7, -1]
+    fitted = noises.Disturbance().fitted(Space("real", (4,)), jnp.asarray(rows))
+    first, second = rows[:, :2].std(axis=0)
+    np.testing.assert_allclose(fitted.spread, [first, second, *[(first + second) / 2] * 2], rtol=1e-5)
+    still = noises.Disturbance().fitted(Space("real", (2,)), jnp.full((5, 2), 3.0))
+    np.testing.assert_array_equal(still.spread, [1, 1])
+
+
 @pytest.mark.parametrize("objective", ["nce", "vnce"])
 def test_training_finds_log_z_along_with_the_model(objective):
     rng = np.random.default_rng(0)

@@ -103,7 +103,7 @@ class Logger(Callback):
     def begin(self, estimator: Any, *, goes_on: bool = False) -> None:
         """Open the log: the old one for a run that is resumed or a further pass, else a new one."""
         folder = _folder(estimator)
-        self._resumed = bool(folder and getattr(estimator, "resume", False) and checkpoint.exists(folder))
+        self._resumed = bool(folder and getattr(estimator, "resume", False) and checkpoint.begun(folder))
         place = self._place if goes_on else _remembered(folder, self.kind) if self._resumed else None
         self._before = self._so_far if goes_on and place else (0, 0.0, 0.0)
         self._broken, self._reached, self._rows = False, {}, 0
@@ -161,7 +161,7 @@ class Logger(Callback):
     def _as_fitted(self, event: Event) -> Any:
         """The estimator as it would be if the run ended now."""
         now = type(self._estimator)(**self._estimator.get_params(deep=False))
-        return now.adopt(event.model, self._estimator.blueprint_)
+        return now.adopt(event.kept, self._estimator.blueprint_)
 
     def _draw(self, estimator: Any, step: int) -> None:
         for name in self.pictures:

@@ -346,8 +346,10 @@ def _text(summary: dict[str, Any]) -> str:
 
 
 def _how_to_resume(ctx: click.Context, out: Path) -> str:
+    from latentia.learning import checkpoint
+
     words = list(ctx.find_root().obj or [])
     words += [] if "--resume" in words else ["--resume"]
-    if not (out / CHECKPOINT).is_file():
+    if not checkpoint.begun(out):
         return "Interrupted before anything was saved. Run the same command to begin anew."
     return f"Interrupted. What was learnt is in {out}; go on with:\n  latentia {shlex.join(words)}"

@@ -71,13 +71,19 @@ class Space:
         rows = np.array(list(itertools.product(_STATES[self.domain], repeat=self.n_columns)), dtype=np.float32)
         return rows.reshape(-1, *self.shape)
 
-    def check(self, X: np.ndarray, *, fix: str = "") -> None:
-        """Raise a :class:`DataError` unless every entry of the data matrix ``X`` lies in the domain."""
-        problem = self._problem(X)
+    def check(self, X: np.ndarray, *, fix: str = "", first: tuple[int, int] = (0, 0)) -> None:
+        """Raise a :class:`DataError` unless every entry of the data matrix ``X`` lies in the domain.
+
+        Args:
+            X: the matrix, or a block of it.
+            fix: what to do about it, for the message.
+            first: the row and the column of the whole matrix where the block begins.
+        """
+        problem = self._problem(X, first)
         if problem:
             raise DataError(f"{problem}{' ' + fix if fix else ''}")
 
-    def _problem(self, X: np.ndarray) -> str | None:
+    def _problem(self, X: np.ndarray, first: tuple[int, int]) -> str | None:
         if self.domain == "binary":
             bad = ~np.isin(X, (0, 1))
             wanted = "0 or 1 (binary units)"
@@ -98,7 +104,7 @@ class Space:
         row, column = np.argwhere(bad)[0][:2]
         return (
             f"{int(bad.sum())} of {X.size} values are not {wanted}; the first is "
-            f"{float(X[row, column]):g} in row {row}, column {column}."
+            f"{float(X[row, column]):g} in row {first[0] + row}, column {first[1] + column}."
         )
 
     def encode(self, X: Any) -> Any:
@@ -139,10 +145,12 @@ def width(space: Any) -> int:
     return sum(math.prod(leaf.shape) for leaf in leaves(space))
 
 
-def check(space: Any, X: np.ndarray, *, fix: str = "") -> None:
+def check(space: Any, X: np.ndarray, *, fix: str = "", first: tuple[int, int] = (0, 0)) -> None:
     """Raise a :class:`DataError` unless every column of the data matrix lies in the domain of its leaf."""
+    row, column = first
     for leaf, columns in zip(leaves(space), _columns(space, X, lambda leaf: leaf.n_columns), strict=True):
-        leaf.check(columns, fix=fix)
+        leaf.check(columns, fix=fix, first=(row, column))
+        column += leaf.n_columns
 
 
 def encode(space: Any, X: Any) -> Any:

@@ -99,8 +99,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """The rows, checked against the model's domain (and converted, where a family can)."""
         del purpose
         visibles = eqx.filter_eval_shape(lambda: self.build(self.blueprint_)).x_space
-        for block in training.blocks(X):
-            space.check(visibles, block)
+        training.check_blocks(functools.partial(space.check, visibles), X)
         return X
 
     def _targets(self, X: np.ndarray, y: Any) -> np.ndarray | None:

@@ -70,6 +70,5 @@ class BoltzmannEstimator(GradientEstimator):
     def _in_domain(self, X: np.ndarray) -> np.ndarray:
         visibles = eqx.filter_eval_shape(lambda: self.build(self.blueprint_)).x_space
         first = space.leaves(visibles)[0]  # labels, where there are any, come after the data
-        for block in training.blocks(X):
-            first.check(block, fix=_FIX.get(self.visible, ""))
+        training.check_blocks(first.check, X, fix=_FIX.get(self.visible, ""))
         return X

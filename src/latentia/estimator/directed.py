@@ -232,9 +232,8 @@ class DirectedEstimator(GradientEstimator):
 def _few_draws(model: Any, x: Any) -> Any:
     """An importance-weighted bound on log p(x) whose random numbers follow from x."""
     flat = x.reshape(-1)
-    code = jax.lax.bitcast_convert_type(
-        jnp.sum(flat * jnp.cos(jnp.arange(flat.size, dtype=flat.dtype))), jnp.uint32
-    )
+    mixed = jnp.sum(flat * jnp.cos(jnp.arange(flat.size, dtype=flat.dtype)))
+    code = jax.lax.bitcast_convert_type(mixed.astype(jnp.float32), jnp.uint32)
     keys = jax.random.split(jax.random.fold_in(random.key(0), code), _FEW)
     q = model.recognise(x)
 

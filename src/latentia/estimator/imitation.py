@@ -263,7 +263,7 @@ def _open_folder(estimator: Any, folder: Path, signals: np.ndarray, recipe: Reci
     """Make the run folder (or find it, to resume); what a run must share with the run it resumes."""
     plan = training.Plan(0, recipe.batch_size, 0, run_dir=folder, resume=recipe.resume)
     training.open_folder(estimator, plan, signals.shape[0])
-    if not any(folder.rglob(checkpoint.FILE)):  # a run of which there is one keeps its own description
+    if not checkpoint.begun(folder):  # a run of which there is one keeps its own description
         write_json(folder / FILE, recipe.plain)
     params = {k: v for k, v in estimator.get_params(deep=False).items() if k not in UNRELATED}
     facts = {

@@ -104,6 +104,14 @@ def blocks(X: np.ndarray, n_bytes: int = 32 * 1024**2) -> Any:
         yield read_rows(X, np.arange(start, min(start + size, X.shape[0])))
 
 
+def check_blocks(check: Callable[..., None], X: np.ndarray, **options: Any) -> None:
+    """Check the rows of an array block by block; what is wrong is named by its row in the whole array."""
+    row = 0
+    for block in blocks(X):
+        check(block, first=(row, 0), **options)
+        row += len(block)
+
+
 def run(
     estimator: Any, model: Any, rows: LearningRows, learner: Any, prepare: Any, plan: Plan, seed: int, state: Any
 ) -> loop.Result:
@@ -175,7 +183,7 @@ def open_folder(estimator: Any, plan: Plan, n_rows: int) -> None:
             f"The run folder {folder} exists already and is not empty. Choose another one, or pass resume=True "
             "(--resume) to go on with the run in it."
         )
-    if resume and checkpoint.exists(folder):
+    if resume and checkpoint.begun(folder):
         return  # the run's own description stays
     config = {
         "family": estimator.family,

@@ -29,6 +29,11 @@ def exists(folder: Path) -> bool:
     return (folder / FILE).is_file()
 
 
+def begun(folder: Path) -> bool:
+    """Whether there is something to resume, also of a run that never came to its last stage."""
+    return exists(folder) or any(folder.glob(f"pretraining/*/{FILE}"))
+
+
 def load(folder: Path, like: Any, fingerprint: Any) -> tuple[Any, dict[str, Any]]:
     """(tree, progress); refuses a checkpoint of another run.
 

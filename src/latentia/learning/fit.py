@@ -56,6 +56,8 @@ class Event:
     """What callbacks are told after every chunk; returning True stops the run.
 
     ``stage`` names what comes before the training proper (pretraining a layer), and is empty in that itself.
+    ``model`` is where learning stands, and ``kept`` what the run would leave if it ended now (an averaged model,
+    or the best one).
     """
 
     step: int
@@ -65,6 +67,7 @@ class Event:
     model: Any
     history: Sequence[dict[str, float]]
     stage: str = ""
+    kept: Any = None
 
 
 @dataclasses.dataclass
@@ -300,7 +303,7 @@ class _Run:
                 file.write(json.dumps(row) + "\n")
         self.settings.display.update(self.step, metrics)
         stage = self.settings.stage
-        event = Event(self.step, self.n_steps, epoch, metrics, self.carry.model, self.history, stage)
+        event = Event(self.step, self.n_steps, epoch, metrics, self.carry.model, self.history, stage, self._kept())
         for callback in self.settings.callbacks:
             self.stopped = bool(callback(event)) or self.stopped
         self.save()
@@ -355,12 +358,14 @@ class _Run:
         checkpoint.save(self.settings.folder, (self.carry, self.best), progress, self.settings.fingerprint)
         self._saved_at = now
 
+    def _kept(self) -> Any:
+        return self.best if self.settings.patience else self.learner.final(self.carry.model, self.carry.state)
+
     def result(self) -> Result:
         """The model to keep, and how it came about."""
-        model = self.best if self.settings.patience else self.learner.final(self.carry.model, self.carry.state)
         early = self.stopped and self.step < self.n_steps
         return Result(
-            _copy(model),
+            _copy(self._kept()),
             self.carry.state,
             self.history,
             self.seconds,

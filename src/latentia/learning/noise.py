@@ -223,8 +223,9 @@ def _spreads(x: Any) -> Any:
 
     def spread(values: Array) -> Array:
         found = jnp.std(values, axis=0)
-        usual = jnp.where(jnp.max(found) > 0, jnp.mean(found), 1.0)
-        return jnp.where(found > 1e-6 * usual, found, usual)
+        varies = found > 1e-6 * jnp.mean(found)
+        usual = jnp.sum(jnp.where(varies, found, 0.0)) / jnp.maximum(jnp.sum(varies, dtype=found.dtype), 1.0)
+        return jnp.where(varies, found, jnp.where(usual > 0, usual, 1.0))
 
     return jax.tree.map(spread, x)
 

@@ -327,8 +327,7 @@ class VAE(DirectedEstimator):
     def _rows(self, X: np.ndarray, *, purpose: Purpose) -> np.ndarray:
         visible = self._visible(self.blueprint_)
         if self.binarize is None:
-            for block in training.blocks(X):
-                visible.space.check(block, fix=_FIX.get(self.blueprint_["visible"], ""))
+            training.check_blocks(visible.space.check, X, fix=_FIX.get(self.blueprint_["visible"], ""))
             return X
         for block in training.blocks(X):
             if block.min() < 0 or block.max() > 1:
