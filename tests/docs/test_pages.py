@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import runpy
 import shlex
@@ -17,7 +18,13 @@ from latentia.cli import cli
 
 from .pages import DOCS, GENERATED, PAGES, ROOT, code_blocks, name
 
-RUN = [page for page in PAGES if page.name != "CONTRIBUTING.md" and code_blocks(page, "python")]
+#: The lectures train for minutes. Building the documentation runs them, in full, and stops at what does not hold.
+LECTURES = DOCS / "tutorials"
+RUN = [
+    page
+    for page in PAGES
+    if page.name != "CONTRIBUTING.md" and LECTURES not in page.parents and code_blocks(page, "python")
+]
 EXECUTE = runpy.run_path(str(DOCS / "execute.py"), run_name="execute")
 LINK = re.compile(r"(?<!`)\[[^\]\[]*\]\(([^)\s]+)\)")
 SMALL = {"n_temperatures": 100, "n_chains": 16, "n_burn_in": 20, "n_steps": 20}
@@ -52,6 +59,19 @@ def test_code_runs(page, tmp_path, monkeypatch, quick_likelihoods):
         figures = len(pyplot.get_fignums())
         pyplot.close("all")
         assert figures == len(names), f"line {line} draws {figures} figures, and {len(names)} links follow"
+
+
+@pytest.mark.parametrize("page", sorted(LECTURES.glob("*.md")), ids=name)
+def test_code_of_lectures_is_python_and_its_names_exist(page):
+    """What can be told without training: it compiles, and what it imports from the package is there."""
+    for code, line, _ in EXECUTE["blocks"](page.read_text(encoding="utf-8")):
+        tree = ast.parse("\n" * (line - 1) + code, str(page))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("latentia"):
+                for each in node.names:
+                    whole = f"{node.module}.{each.name}"
+                    there = hasattr(importlib.import_module(node.module), each.name)
+                    assert there or importlib.util.find_spec(whole), f"line {node.lineno}: no {whole}"
 
 
 def commands(page):
