@@ -190,7 +190,7 @@ def test_a_lecture_has_all_its_parts(stem):
 
 
 def test_pictures_have_one_name_each():
-    names = [picture for page in RUN for *_, some in EXECUTE["blocks"](page.read_text()) for picture in some]
+    names = [picture for page in PAGES for *_, some in EXECUTE["blocks"](page.read_text()) for picture in some]
     assert len(names) == len(set(names)) > 15
 
 
