@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,13 @@ def test_labels_that_were_learned_are_part_of_the_call_in_python():
     run = recorded(family)
     run.config["blueprint"] = {"n_features": 4, "classes": [0, 1]}
     assert facts.python(run).endswith("DBM().fit(X, y)")
+
+
+@pytest.mark.parametrize("target", [0, 2, "kind"])
+def test_the_column_of_labels_is_part_of_the_command_whichever_it_is(target):
+    family = next(family for family in FAMILIES if family.name == "dbm")
+    run = recorded(family)
+    run.config["data"] = {"name": "trees.csv", "target": target, "options": {"target": target}}
+    words = shlex.split(str(facts.command(run)).replace("\\\n", " "))
+    assert words[:6] == ["latentia", "fit", "dbm", "trees.csv", "--target", str(target)]
+    assert "--data-option" not in words

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from latentia.commands.report import report
 from latentia.core.errors import RunFolderError
 from latentia.report import build_report
+from latentia.report import runs
 from latentia.report.runs import read_run
 
 
@@ -87,3 +88,20 @@ def test_several_runs_share_charts_and_stand_side_by_side(fitted_run, run, tmp_p
     assert overview.count("most used filters of") == 2
     assert "Reconstruction error" in overview
     assert len(page) < 5_000_000
+
+
+@pytest.mark.parametrize("n_rows", [30, 45, 60])
+def test_names_stand_beside_their_rows(n_rows, tmp_path, monkeypatch):
+    """Of many rows some are shown, evenly spaced, and the first ones are looked through for names."""
+    monkeypatch.setattr(runs, "MOST_ROWS", 40)
+    monkeypatch.setattr(runs, "MOST_NAMED", 50)
+    names = np.array([f"word{i}" for i in range(n_rows)])
+    lines = [f"{i},{2 * i},{name}" for i, name in enumerate(names)]
+    (tmp_path / "words.csv").write_text("\n".join(["one,two,name", *lines]))
+    data = {"source": str(tmp_path / "words.csv"), "options": {"target": "name"}}
+    (tmp_path / "config.json").write_text(json.dumps({"family": "rbm", "data": data}))
+    run = read_run(tmp_path)
+    assert "data" not in run.problems
+    for rows, called in ((run.training, run.training_names), (run.rows, run.labels), (run.named_rows, run.names)):
+        np.testing.assert_array_equal(names[rows[:, 0].astype(int)], called)
+    assert (len(run.rows), len(run.named_rows)) == (min(n_rows, 40), min(n_rows, 50))

@@ -71,3 +71,9 @@ def test_the_bound_of_a_belief_network_is_not_called_exact(tmp_path):
         assert "true value" not in section.text[0]
         assert section.text[0].startswith("A lower bound on the log-likelihood ")
         assert comparison.likelihood_words(run)["interval"].startswith(interval)
+
+
+def test_bits_are_shared_among_the_features_alone(tmp_path):
+    machine = DBM((4, 3), pretraining_epochs=0, **SHORT).fit(X, Y)
+    run = Run(tmp_path, estimator=machine, evaluation={"log_likelihood": {"estimate": -3.0}})
+    assert comparison.likelihood_words(run)["bits"] == f"{3 / 6 / np.log(2):.3f} bits per feature"
