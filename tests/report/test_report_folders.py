@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 from latentia.commands.report import report
 from latentia.core.errors import RunFolderError
-from latentia.report import build_report
-from latentia.report import runs
+from latentia.report import build_report, runs
 from latentia.report.runs import read_run
 
 
