@@ -208,6 +208,11 @@ def test_held_out_scores_are_weighted_means(monkeypatch):
     monkeypatch.setattr(scoring, "VALIDATION_ROWS", 6)
     few = one_by_one[[0, 2, 4, 6, 8, 11]]  # spread over all of them, not the first ones
     assert rbm.validation_scorer(BITS[:12])(rbm.model_) == pytest.approx(few.mean(), rel=1e-5)
+    # Of many weighted rows some are taken in proportion to their weights, which then count no more.
+    two = np.repeat(BITS[[0, 1]], 6, axis=0)
+    assert one_by_one[0] != pytest.approx(one_by_one[1], rel=1e-2)
+    found = rbm.validation_scorer(two, np.repeat([4.0, 2.0], 6))(rbm.model_)
+    assert found == pytest.approx((2 * one_by_one[0] + one_by_one[1]) / 3, rel=1e-5)
 
 
 @pytest.mark.parametrize(
