@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -124,6 +125,26 @@ def test_early_stopping_keeps_the_best_model_and_counts_chunks_without_a_better_
     assert float(result.model.t) == best * CHUNK
     assert result.stopped_early == (stops < 6)
     assert [row["validation_score"] for row in result.history] == scores[:stops]
+
+
+class Finishing(Recorder):
+    """A learner that hands over another model than it learns with, as averaging does: its t ends in ¼."""
+
+    def final(self, model, state):
+        return dataclasses.replace(model, t=model.t + 0.25)
+
+
+@pytest.mark.parametrize("patience", [0, 2])
+def test_what_is_scored_and_kept_is_the_model_that_the_learner_hands_over(patience):
+    scored = []
+
+    def score(model: Any) -> float:
+        scored.append(float(model.t))
+        return -abs(float(model.t) - 2 * CHUNK)
+
+    result = run(Finishing(), n_steps=24, score=score, patience=patience)
+    assert scored == [CHUNK * (i + 1) + 0.25 for i in range(result.n_steps // CHUNK)]
+    assert float(result.model.t) == (2 if patience else 6) * CHUNK + 0.25
 
 
 class Killed(Exception):
