@@ -16,6 +16,8 @@ import pytest
 
 import latentia
 from latentia.commands import fit
+from latentia.commands.inputs import load_data
+from latentia.core.errors import DataError
 from latentia.core.files import read_arrays
 from latentia.learning import fit as loop
 from latentia.learning.progress import display
@@ -330,3 +332,19 @@ def test_a_ctrl_c_in_pretraining_can_be_resumed_too(
     after = json.loads((out / "config.json").read_text())
     assert after["params"] == before["params"]
     assert latentia.load(out / "model.safetensors").get_params()["hidden"] == (3, 2)
+
+
+def test_what_was_pretrained_before_a_mistake_keeps_its_description(tmp_path: Path) -> None:
+    class Stopped:
+        family = "dbn"
+
+        def fit(self, X: object, y: object) -> None:
+            place = tmp_path / "run" / "pretraining" / "1"
+            place.mkdir(parents=True)
+            (place / "checkpoint.safetensors").write_bytes(b"a layer")
+            (tmp_path / "run" / "config.json").write_text("{}")
+            raise DataError("The second layer cannot use these rows.")
+
+    with pytest.raises(DataError, match="second layer"):
+        fit.train(Stopped(), load_data("bars", {"n": 20}), tmp_path / "run")
+    assert (tmp_path / "run" / "config.json").is_file()

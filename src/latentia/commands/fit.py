@@ -115,7 +115,7 @@ def run_options() -> list[click.Parameter]:
     return list(reversed(carrier.__click_params__))  # pyright: ignore[reportFunctionMemberAccess]
 
 
-CHECKPOINT, METRICS = "checkpoint.safetensors", "metrics.jsonl"
+METRICS = "metrics.jsonl"
 #: A size to show in the example, by the parameter that a family has for it.
 _SIZES = {"n_components": "--n-components 64 ", "hidden": "--hidden 200,100 "}
 RUN_PARAMS = ("data", "out", "resume", "target", "data_options", "logs", "quiet", "verbose", "as_json", "help")
@@ -240,6 +240,7 @@ def check_folder(out: Path, resume: bool) -> None:
 def train(estimator: Any, source: Source, out: Path) -> None:
     """Fit, and leave in the folder what the estimator does not know: the data, the time, the machine."""
     from latentia.core.files import write_json
+    from latentia.learning import checkpoint
 
     before, fresh = read_config(out), not (out.is_dir() and any(out.iterdir()))
     try:
@@ -250,7 +251,7 @@ def train(estimator: Any, source: Source, out: Path) -> None:
             write_json(out / CONFIG, before)
         raise
     except (ParameterError, DataError, CapabilityError):
-        if fresh and not (out / CHECKPOINT).is_file():
+        if fresh and not checkpoint.begun(out):
             _leave_nothing(out)  # so that the corrected command does not stumble over the folder
         raise
     except BaseException:

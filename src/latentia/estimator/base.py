@@ -335,12 +335,15 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def log_z(self, **options: Any) -> LogZ:
         """log Z with both sides; see :func:`latentia.likelihood.log_z` for the options. Remembered."""
         check_is_fitted(self, "model_")
-        if options or self._remembered("_log_z") is None:
-            options = {"key": random.key(0), "start": self._chains(), **options}
-            found = likelihood.log_z(self.model_, **options)
-            self._remembered("_log_z")  # another model's is forgotten first
-            self._log_z = found
-        return self._log_z
+        known = None if options else self._remembered("_log_z")
+        if known is not None:
+            return known
+        options = {"key": random.key(0), "start": self._chains(), **options}
+        return self._remember("_log_z", likelihood.log_z(self._undirected(), **options))
+
+    def _undirected(self) -> Any:
+        """The part of the model whose log Z is that of the whole."""
+        return self.model_
 
     def score_samples(self, X: Any) -> np.ndarray:
         """log p(x) of every row, in nats; exact where log Z is known exactly, else with its estimate.
@@ -364,13 +367,13 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         visibles = self._visibles(X, purpose="scoring")
         options = {"key": random.key(0), "start": self._chains(), **options}
         found = likelihood.log_likelihood(self.model_, jax.tree.map(jnp.asarray, visibles), **options)
-        return self._remember(found)
+        return self._remember("_log_likelihood", found)
 
-    def _remember(self, found: LogLikelihood) -> LogLikelihood:
-        """Keep the last evaluation, for who looks at the estimator in a notebook."""
-        self._remembered("_log_likelihood")  # another model's are forgotten first
-        self._log_likelihood = found
-        return found
+    def _remember(self, name: str, evaluation: Any) -> Any:
+        """Keep an evaluation of the model as it is, and forget those of another model."""
+        self._remembered(name)
+        setattr(self, name, evaluation)
+        return evaluation
 
     def _remembered(self, name: str) -> Any:
         """An evaluation (``_log_z``, ``_log_likelihood``) of the model as it is; None if that has changed."""

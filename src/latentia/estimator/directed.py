@@ -163,7 +163,9 @@ class DirectedEstimator(GradientEstimator):
         """
         visibles = self._visibles(X, purpose="scoring")
         model = self._needs(Amortised, "log_likelihood")
-        return self._remember(importance.log_likelihood(model, visibles, **{"key": random.key(0), **options}))
+        return self._remember(
+            "_log_likelihood", importance.log_likelihood(model, visibles, **{"key": random.key(0), **options})
+        )
 
     # -- the code ----------------------------------------------------------------------------------------------
 

@@ -26,7 +26,6 @@ from jaxtyping import PRNGKeyArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from latentia import likelihood
 from latentia.core import space
 from latentia.core.errors import ParameterError
 from latentia.estimator import checks, drawing, saving, training
@@ -43,7 +42,7 @@ from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Schedule
 from latentia.learning.stacking import Maker, Stage
 from latentia.learning.up_down import ContrastiveWakeSleep, UpDownState
-from latentia.likelihood.result import LogLikelihood, LogZ
+from latentia.likelihood.result import LogLikelihood
 from latentia.models.belief_net import DBNModel, row_bounds, switches
 from latentia.models.belief_sampling import dream, fill_in
 from latentia.models.rbm import RBMModel
@@ -347,15 +346,9 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
 
     # -- likelihood ----------------------------------------------------------------------------------------
 
-    def log_z(self, **options: Any) -> LogZ:
-        """log Z of the top RBM, which is that of the network, with both sides; remembered."""
-        check_is_fitted(self, "model_")
-        if options or self._remembered("_log_z") is None:
-            options = {"key": random.key(0), "start": self._chains(), **options}
-            found = likelihood.log_z(self.model_.top, **options)
-            self._remembered("_log_z")  # another model's is forgotten first
-            self._log_z = found
-        return self._log_z
+    def _undirected(self) -> Any:
+        """The top RBM: the layers below are normalised."""
+        return self.model_.top
 
     def _chains(self) -> Any:
         state = getattr(self.__dict__.get("_state"), "objective", None)
@@ -389,7 +382,7 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         }
         method = f"lower bound from {n_samples} paths; {normaliser.method}"
         ends = (mean - normaliser.upper, mean - normaliser.lower, mean - normaliser.estimate)
-        return self._remember(LogLikelihood(*ends, stderr, method, details))
+        return self._remember("_log_likelihood", LogLikelihood(*ends, stderr, method, details))
 
     def _bounds(self, X: Any, n_samples: int) -> tuple[np.ndarray, float]:
         checks.integer(2)("n_samples", n_samples)  # one would not tell how noisy it is
