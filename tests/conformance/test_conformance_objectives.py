@@ -67,14 +67,18 @@ def rows_of(family):
 
 @functools.cache
 def _start(name):
-    """A poor model: the family's own start for the data, with every parameter moved."""
+    """A poor model: the family's own start for the data, with every parameter moved.
+
+    The same one with 64-bit types, though random numbers depend on the precision that they are drawn in.
+    """
     family = BY_NAME[name]
-    estimator, blueprint = tiny(family)
-    model = random_model(family, 21)
-    if isinstance(model, Initialised):
-        moved = estimator.build(blueprint).initialise(visibles(model, rows_of(family)), key=jax.random.key(0))
-        model = perturbed(moved, 21)
-    return model
+    with jax.enable_x64(False):
+        estimator, blueprint = tiny(family)
+        model = random_model(family, 21)
+        if isinstance(model, Initialised):
+            moved = estimator.build(blueprint).initialise(visibles(model, rows_of(family)), key=jax.random.key(0))
+            model = perturbed(moved, 21)
+    return to_double(model) if jax.config.jax_enable_x64 else model
 
 
 def start(family):

@@ -168,7 +168,7 @@ def test_weights_are_repeated_rows():
         new = learner.step(model, x, weights, state, key=jax.random.key(1), since=1)[0]
         return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(new)])
 
-    found = step(model, (inputs, labels), jnp.array([2.0, 1.0, 0.0, 1.0]))
+    found = step(model, (inputs, labels), jnp.array([2.0, 1.0, 0.0, 1.0], jnp.float32))
     wanted = step(model, (inputs[repeated], labels[repeated]), None)
     plain = step(model, (inputs, labels), None)
     close(found, wanted, tolerance=1e-6)
@@ -222,7 +222,10 @@ def test_examples_and_steps_have_masks_of_their_own_and_a_state_fixes_them():
     objective = CrossEntropy()
 
     def each(state):
-        return [float(objective.loss(model, (inputs, labels), 6 * jnp.eye(6)[i], state)[0]) for i in range(6)]
+        return [
+            float(objective.loss(model, (inputs, labels), 6 * jnp.eye(6, dtype=jnp.float32)[i], state)[0])
+            for i in range(6)
+        ]
 
     start = objective.init(model, (inputs, labels), key=jax.random.key(0))
     first = objective.prepare(model, (inputs, labels), start, key=jax.random.key(1))

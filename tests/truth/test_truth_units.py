@@ -216,8 +216,9 @@ def test_cut_off_normal_moments_far_in_the_tail():
     np.testing.assert_allclose(mean, sigma * first, rtol=5e-5)
     np.testing.assert_allclose(variance, sigma**2 * (second - first**2), rtol=1e-3)
     assert (np.asarray(variance) > 0).all()
-    u = eqx.tree_at(lambda u: u.location, units.make("rectified", len(ALPHAS)), jnp.asarray(ALPHAS))
-    gradient = quick(lambda f: jax.grad(u.log_partition)(f))(jnp.zeros(len(ALPHAS)))
+    tail = units.make("rectified", len(ALPHAS))
+    tail = eqx.tree_at(lambda u: u.location, tail, jnp.asarray(ALPHAS, tail.location.dtype))
+    gradient = quick(lambda f: jax.grad(tail.log_partition)(f))(jnp.zeros_like(tail.location))
     # Autodiff of Γ is α + r(α), whose cancellation leaves the rounding error of |α| = 30 times that of exp(450).
     np.testing.assert_allclose(gradient, first, rtol=1e-3, atol=2e-3)
 
@@ -225,7 +226,7 @@ def test_cut_off_normal_moments_far_in_the_tail():
 def test_cut_off_normal_draws_far_in_the_tail():
     n = 20_000
     keys = jax.random.split(jax.random.key(0), n)
-    draw = jax.vmap(lambda k: truncated.sample(jnp.asarray(ALPHAS), jnp.ones(len(ALPHAS)), key=k))
+    draw = jax.vmap(lambda k: truncated.sample(jnp.asarray(ALPHAS), jnp.ones(len(ALPHAS), jnp.float32), key=k))
     drawn = np.asarray(quick(draw)(keys), np.float64)
     assert np.isfinite(drawn).all()
     assert (drawn >= 0).all()
@@ -301,7 +302,9 @@ def test_the_margin_of_two_gaussian_layers_is_positive_definiteness():
     signs = []
     start = machine("gaussian", "gaussian")
     for _ in range(20):
-        model = eqx.tree_at(lambda m: m.weights, start, jnp.asarray(rng.normal(size=(3, 2)) * 0.7, jnp.float32))
+        model = eqx.tree_at(
+            lambda m: m.weights, start, jnp.asarray(rng.normal(size=(3, 2)) * 0.7, start.weights.dtype)
+        )
         scale = np.concatenate([model.visible.data_scale, model.hidden.data_scale])
         curvature = np.asarray(hessian(model)) * np.outer(scale, scale)
         definite = np.linalg.eigvalsh(curvature).min() > 0

@@ -28,7 +28,7 @@ from latentia.inference.mean_field import MeanFieldInference
 from latentia.likelihood import enumeration
 from latentia.likelihood.annealing import anneal_chain, path
 from latentia.likelihood.precision import batch_to_double, double, to_double
-from latentia.ops.arrays import batch_size
+from latentia.ops.arrays import batch_size, cast_like
 from latentia.ops.compiling import jitted
 
 #: Annealing runs per example and direction: two tell how noisy they are.
@@ -100,7 +100,7 @@ def variational_bounds(model: Clamps, x: Any) -> np.ndarray:
 
 def _unseen(model: Any, x: Any) -> Any:
     """The spaces that clamping leaves free: those of the latents, and of the parts of x that are None."""
-    row = jax.tree.map(lambda a: a[0], x)
+    row = cast_like(jax.tree.map(lambda a: a[0], x), model)
     return eqx.filter_eval_shape(lambda model, row: model.clamped(row), model, row).z_space
 
 
