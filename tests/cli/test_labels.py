@@ -89,6 +89,25 @@ def test_labels_that_were_not_learned_count_as_wrong(shell: Shell, trees: Path, 
     assert shell.json("predict", trees / "run", path)["accuracy"] == pytest.approx(right)
 
 
+@pytest.mark.parametrize("kinds", [KINDS, np.array(["3", "5", "7"])], ids=["words", "numbers"])
+def test_an_empty_cell_is_no_label(shell: Shell, tmp_path: Path, kinds: np.ndarray) -> None:
+    """It cannot be learned, and does not count when the others are predicted."""
+    labels = kinds[CODES].astype(object)
+    labels[[7, 9]] = ""
+    gaps = table(tmp_path / "gaps.csv", ROWS, labels)
+    call = ["fit", "dbn", gaps, "--target", "kind", *SHORT, "--out", tmp_path / "run"]
+    assert "no label in 2 rows, first in row 7" in shell.refused(*call)
+    assert not (tmp_path / "run").exists()
+    call[2] = table(tmp_path / "whole.csv", ROWS, kinds[CODES])
+    shell.ok(*call)
+    found = [str(label) for label in shell.json("predict", tmp_path / "run", gaps)["labels"]]
+    right = np.mean([one == other for one, other in zip(found, labels, strict=True) if other])
+    for command in ("predict", "evaluate"):
+        assert shell.json(command, tmp_path / "run", gaps)["accuracy"] == pytest.approx(right)
+    nothing = table(tmp_path / "nothing.csv", ROWS, [""] * len(ROWS))
+    assert "accuracy" not in shell.json("predict", tmp_path / "run", nothing)
+
+
 def test_predict_prints_a_label_for_every_row(shell: Shell, trees: Path) -> None:
     wanted = predicted(trees)
     assert len(set(wanted)) > 1

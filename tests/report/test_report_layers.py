@@ -77,3 +77,15 @@ def test_bits_are_shared_among_the_features_alone(tmp_path):
     machine = DBM((4, 3), pretraining_epochs=0, **SHORT).fit(X, Y)
     run = Run(tmp_path, estimator=machine, evaluation={"log_likelihood": {"estimate": -3.0}})
     assert comparison.likelihood_words(run)["bits"] == f"{3 / 6 / np.log(2):.3f} bits per feature"
+
+
+@pytest.mark.parametrize("gap", [np.nan, ""])
+def test_rows_without_a_label_are_on_the_map_but_are_no_class(gap, tmp_path):
+    labels = Y.astype(float) if gap != gap else np.array(["oak", "ash", "fir"])[Y]
+    labels[[3, 40]] = gap
+    machine = DBM((4, 3), pretraining_epochs=0, **SHORT).fit(X)
+    run = Run(tmp_path, config={"family": "dbm"}, estimator=machine, rows=X, rows_are="given rows", labels=labels)
+    axes = plane.latent_map(run, machine.transform(X)).scatter.axes[0]
+    assert sum(len(dots.get_offsets()) for dots in axes.collections) == 60
+    names = ["0", "1", "2"] if gap != gap else ["ash", "fir", "oak"]
+    assert [text.get_text() for text in axes.texts] == names

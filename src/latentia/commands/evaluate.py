@@ -106,7 +106,7 @@ def evaluation(
         interval = estimator.log_likelihood(rows, **options)
         result["log_likelihood"] = interval.as_dict()
     if labels is not None and predict is not None:
-        result["accuracy"] = accuracy(predict(rows), labels)
+        result |= accuracy(predict(rows), labels)
     result["seconds"] = time.perf_counter() - begin
     target = out or (folder / EVALUATION if folder else None)
     if target is not None:
@@ -115,12 +115,17 @@ def evaluation(
     return result, interval
 
 
-def accuracy(predicted: Any, labels: Any) -> float:
-    """The part of the labels that were predicted; one that the model has never seen counts as wrong."""
-    import numpy as np
+def accuracy(predicted: Any, labels: Any) -> dict[str, float]:
+    """The part of the labels that were predicted, by its name in results; empty where no row has a label.
 
-    pairs = zip(predicted.tolist(), labels.tolist(), strict=True)
-    return float(np.mean([found == wanted for found, wanted in pairs]))
+    A label that the model has never seen counts as wrong, a missing one not at all.
+    """
+    from latentia.estimator.labels import missing
+
+    there = ~missing(labels)
+    pairs = zip(predicted[there].tolist(), labels[there].tolist(), strict=True)
+    right = [found == wanted for found, wanted in pairs]
+    return {"accuracy": sum(right) / len(right)} if right else {}
 
 
 def _instead(result: dict[str, Any]) -> str:

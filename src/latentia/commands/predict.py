@@ -63,7 +63,7 @@ def predict(
     predicted = classes[probabilities.argmax(axis=1)]
     result: dict[str, Any] = {"split": name, "n_rows": int(rows.shape[0]), "classes": classes.tolist()}
     if labels is not None and named:
-        result["accuracy"] = accuracy(predicted, labels)
+        result |= accuracy(predicted, labels)
     if out is not None:
         write_labels(out, predicted, classes, probabilities if proba else None)
         result["out"] = str(out)

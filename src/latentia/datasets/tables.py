@@ -208,10 +208,10 @@ def _read_columns(
 
 
 def _as_labels(cells: np.ndarray) -> np.ndarray:
-    """Whole numbers where all labels are such, numbers where all are, else text."""
-    for kind in (np.int64, np.float64):
+    """Whole numbers where all labels are such, numbers where all are, with NaN for empty cells, else text."""
+    for kind, values in ((np.int64, cells), (np.float64, np.where(cells == "", "nan", cells))):
         try:
-            return cells.astype(kind)
+            return values.astype(kind)
         except ValueError:
             continue
     return cells

@@ -21,10 +21,10 @@ def class_codes(y: Any, n_rows: int, kept: np.ndarray | None = None) -> tuple[np
     """
     kept = np.arange(n_rows) if kept is None else kept
     y = _one_per_row(y, n_rows)[kept]
-    missing = [v is None or v != v for v in y.tolist()]
-    if any(missing):
-        first = kept[missing.index(True)]
-        raise DataError(f"y has no label in {sum(missing)} rows, first in row {first}: leave those out.")
+    without = np.flatnonzero(missing(y))
+    if without.size:
+        first = kept[without[0]]
+        raise DataError(f"y has no label in {without.size} rows, first in row {first}: leave those out.")
     if y.dtype.kind == "f" and np.isinf(y).any():
         raise DataError("y has infinite values, which are no class labels.")
     try:
@@ -35,6 +35,15 @@ def class_codes(y: Any, n_rows: int, kept: np.ndarray | None = None) -> tuple[np
     if classes.size < 2:
         raise DataError(f"All labels are {classes[0]!r}: a classifier needs at least two classes to tell apart.")
     return classes, codes
+
+
+def missing(labels: np.ndarray) -> np.ndarray:
+    """Which rows have no label: None, NaN, or the empty text that an empty cell of a table becomes.
+
+    >>> missing(np.array([None, float("nan"), "", 0, "oak"], object)).tolist()
+    [True, True, True, False, False]
+    """
+    return np.array([label is None or label != label or label == "" for label in labels.tolist()], bool)
 
 
 def known_codes(y: Any, classes: np.ndarray, n_rows: int) -> np.ndarray:

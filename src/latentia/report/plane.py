@@ -9,6 +9,7 @@ import numpy as np
 
 from latentia.core import space
 from latentia.core.model import Decodes
+from latentia.estimator.labels import missing
 from latentia.report import facts, plots
 from latentia.report.latents import as_columns, code_space, principal_axes
 from latentia.report.runs import Run
@@ -80,6 +81,6 @@ def _classes(run: Run) -> np.ndarray | None:
     if run.labels is None or run.rows is None or len(run.labels) != len(run.rows):
         return None
     labels = np.asarray(run.labels).reshape(len(run.rows), -1)
-    if labels.shape[1] != 1 or not 2 <= len(np.unique(labels)) <= MOST_CLASSES:
+    if labels.shape[1] != 1 or not 2 <= len(np.unique(labels[~missing(labels[:, 0])])) <= MOST_CLASSES:
         return None
     return labels[:, 0]

@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from latentia.core.errors import DataError
+from latentia.estimator.labels import missing
 from latentia.report.theme import BLUE, CLASSES, CSS_DPI, INK, MUTED, PAPER, SERIES, dress
 
 #: Grids of images are about this wide, in CSS pixels, and drawn at twice the density; a strip may be wider.
@@ -236,6 +237,8 @@ def scatter(groups: Mapping[str, np.ndarray], *, columns: Sequence[str] = ()) ->
 def labelled(points: np.ndarray, labels: np.ndarray | None = None, *, x: str = "", y: str = "") -> Figure:
     """Points in the plane; classes have a colour, a marker and their name where they are thickest.
 
+    Points without a label are grey.
+
     Args:
         points: ``(n, 2)``.
         labels: one for each point, or None.
@@ -244,19 +247,31 @@ def labelled(points: np.ndarray, labels: np.ndarray | None = None, *, x: str = "
     """
     figure = _figure(400, 360)
     axes = dress(figure.add_subplot(), x=x, y=y, grid="both")
-    names = [None] if labels is None else list(np.unique(labels))
-    for place, name in enumerate(names):
-        mine = points if labels is None else points[labels == name]
-        colour, marker = CLASSES[place % len(CLASSES)], "o^sDvP"[place // 2 % 6]
-        axes.scatter(mine[:, 0], mine[:, 1], s=13, alpha=0.6, linewidths=0, color=colour, marker=marker)
-    for place, name in enumerate(names if labels is not None else []):
-        middle = np.median(points[labels == name], axis=0)
-        box = {"boxstyle": "round,pad=0.25", "facecolor": PAPER, "edgecolor": CLASSES[place % len(CLASSES)]}
-        style = {"color": INK, "fontsize": 10, "ha": "center", "va": "center", "bbox": box}
-        axes.text(float(middle[0]), float(middle[1]), _short(str(name), 14), **style)
+    dots: dict[str, Any] = {"s": 13, "alpha": 0.6, "linewidths": 0}
+    if labels is None:
+        axes.scatter(points[:, 0], points[:, 1], color=CLASSES[0], **dots)
+    else:
+        there = ~missing(labels)
+        if not there.all():
+            axes.scatter(points[~there, 0], points[~there, 1], color=MUTED, **dots)
+        _classes(axes, points[there], labels[there], dots)
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.yaxis.set_major_locator(MaxNLocator(6))
     return figure
+
+
+def _classes(axes: Any, points: np.ndarray, labels: np.ndarray, dots: dict[str, Any]) -> None:
+    names = list(np.unique(labels))
+    for place, name in enumerate(names):
+        mine = points[labels == name]
+        colour, marker = CLASSES[place % len(CLASSES)], "o^sDvP"[place // 2 % 6]
+        axes.scatter(mine[:, 0], mine[:, 1], color=colour, marker=marker, **dots)
+    for place, name in enumerate(names):
+        middle = np.median(points[labels == name], axis=0)
+        box = {"boxstyle": "round,pad=0.25", "facecolor": PAPER, "edgecolor": CLASSES[place % len(CLASSES)]}
+        style = {"color": INK, "fontsize": 10, "ha": "center", "va": "center", "bbox": box}
+        word = f"{name:g}" if isinstance(name, float) else str(name)
+        axes.text(float(middle[0]), float(middle[1]), _short(word, 14), **style)
 
 
 def roc(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], *, title: str = "") -> Figure:
