@@ -90,7 +90,7 @@ def test_the_picture_shows_the_strongest_filters_in_order(rbm):
     ],
 )
 def test_the_interval_on_the_card(rbm, lower, estimate, upper, words):
-    rbm._remember(LogLikelihood(lower, upper, estimate, 0.123, "AIS"))
+    rbm._remember("_log_likelihood", LogLikelihood(lower, upper, estimate, 0.123, "AIS"))
     made = rbm._log_likelihood._repr_html_()
     left, middle, right = words
     assert f"Mean log-likelihood <b>{middle}</b> nats" in made
