@@ -37,9 +37,10 @@ LOG_WEIGHTS = np.log(WEIGHTS / WEIGHTS.sum())
 
 @pytest.fixture(autouse=True, scope="module")
 def x64():
+    before = jax.config.read("jax_enable_x64")
     jax.config.update("jax_enable_x64", True)
     yield
-    jax.config.update("jax_enable_x64", False)
+    jax.config.update("jax_enable_x64", before)
 
 
 def make(sizes=(1,), latents="gaussian", *, visible=None, posterior="diagonal", ladder=False, down=None, seed=0):

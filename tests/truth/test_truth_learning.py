@@ -191,7 +191,7 @@ def test_with_exact_latents_the_persistent_surrogate_has_the_exact_gradient(weig
 
 def test_pcd_with_many_sweeps_matches_the_exact_gradient():
     model = binary_machine(N_VISIBLE, N_HIDDEN)
-    x = data_rows().astype(np.float32)
+    x = data_rows().astype(model.weights.dtype)
     objective = contrastive.pcd(40, n_chains=N_DRAWS)
 
     @quick
@@ -208,15 +208,15 @@ def test_pcd_with_many_sweeps_matches_the_exact_gradient():
     each = np.concatenate([np.asarray(leaf).reshape(16, -1) for leaf in parts], axis=1)
     exact = p @ each
     error = np.sqrt(p @ (each - exact) ** 2 / N_DRAWS)
-    close(exact, vector(_exact_gradient(model, x, np.ones(8, np.float32))), tolerance=1e-5)
+    close(exact, vector(_exact_gradient(model, x, np.ones(8, x.dtype))), tolerance=1e-5)
     assert np.abs((found - exact) / error).max() < 5
 
 
 def test_weights_are_repeated_rows():
     model = binary_machine(N_VISIBLE, N_HIDDEN)
-    rows = data_rows(4).astype(np.float32)
+    rows = data_rows(4).astype(model.weights.dtype)
     repeated = rows[[0, 0, 1, 3]]
-    weights = jnp.array([2.0, 1.0, 0.0, 1.0])
+    weights = jnp.array([2.0, 1.0, 0.0, 1.0], rows.dtype)
     optimizer = Optimizer.make("sgd", learning_rate=0.3, n_steps=10)
     learner = GradientLearner(contrastive.pcd(2, n_chains=6), optimizer, centring=0.2)
 
@@ -282,7 +282,7 @@ def test_learning_does_not_mind_which_value_is_called_one():
 @pytest.mark.parametrize("since", [0, 1, 5])
 def test_offsets_follow_the_data_at_the_given_rate(since):
     model = binary_machine(N_VISIBLE, N_HIDDEN)
-    x = jnp.asarray(data_rows(), jnp.float32)
+    x = jnp.asarray(data_rows(), model.weights.dtype)
     optimizer = Optimizer.make("sgd", learning_rate=1e-12, n_steps=10)
     learner = GradientLearner(contrastive.cd(), optimizer, centring=0.2)
 
@@ -569,7 +569,7 @@ def test_the_ladder_adapts_to_the_target_rate():
 
 def test_tempering_reports_its_rates_while_it_learns():
     model = binary_machine(N_VISIBLE, N_HIDDEN)
-    x = jnp.asarray(data_rows(), jnp.float32)
+    x = jnp.asarray(data_rows(), model.weights.dtype)
     objective = contrastive.tempering(1, n_chains=16, n_replicas=4)
     optimizer = Optimizer.make("sgd", learning_rate=0.1, n_steps=10)
     learner = GradientLearner(objective, optimizer)
@@ -720,7 +720,7 @@ def test_an_optax_transformation_is_taken_as_it_is():
 @pytest.mark.parametrize("centring", [0.0, 0.5])
 def test_a_learning_step_leaves_standardisation_alone_and_offsets_to_centring(centring):
     start = real_machine()
-    x = jnp.asarray(toy_rows("real", 16))
+    x = jnp.asarray(toy_rows("real", 16), start.weights.dtype)
     optimizer = Optimizer.make("sgd", learning_rate=0.1, n_steps=10)
     learner = GradientLearner(contrastive.cd(), optimizer, centring=centring)
 

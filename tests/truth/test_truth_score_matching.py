@@ -164,7 +164,7 @@ def test_every_direction_is_independent_signs_and_products_are_products(rows, n)
 def test_directions_of_a_batch_are_orthogonal():
     """As many as there are entries, a power of two: their mean is the trace exactly, whatever the signs."""
     v = SignDirections.draw((8, 2), 16, jnp.float32, key=jax.random.key(0)).dense().reshape(16, 16)
-    assert (v @ v.T == 16 * jnp.eye(16)).all()
+    assert (v @ v.T == 16 * jnp.eye(16, dtype=jnp.float32)).all()
 
 
 PROJECTED = {

@@ -22,6 +22,7 @@ from latentia.learning.up_down import ContrastiveWakeSleep, up_down
 from latentia.likelihood.precision import double
 from latentia.models.belief_net import DBNModel
 from latentia.models.rbm import RBMModel
+from latentia.ops.arrays import cast_like
 
 N_BATCH = 16
 
@@ -372,7 +373,7 @@ def test_up_down_raises_the_exact_bound(n_labels, persistent):
     gains = []
     for seed in range(5):
         model = network((4, 3, 3), n_labels=n_labels, seed=20 + seed)
-        before, after = learn(learner, model, x, 300, jax.random.key(seed))
+        before, after = learn(learner, model, cast_like(x, model), 300, jax.random.key(seed))
         gains.append(float(after - before))
     assert min(gains) > 0
     assert np.mean(gains) > 5 * np.std(gains) / np.sqrt(len(gains))

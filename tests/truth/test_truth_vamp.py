@@ -26,9 +26,10 @@ X = np.array([[1.0, 0.0, 1.0]])
 
 @pytest.fixture(autouse=True, scope="module")
 def x64():
+    before = jax.config.read("jax_enable_x64")
     jax.config.update("jax_enable_x64", True)
     yield
-    jax.config.update("jax_enable_x64", False)
+    jax.config.update("jax_enable_x64", before)
 
 
 def make(sizes=(1,), *, latents="gaussian", visible=None, ladder=False, n_pseudo_inputs=3, seed=0):
