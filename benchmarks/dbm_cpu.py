@@ -42,8 +42,8 @@ def step(visible: int, hidden: tuple[int, int], batch: int, rounds: int, sweeps:
     """(seconds a step, seconds of compiling) of the training loop."""
     from training import Training
 
+    from latentia.energies.layered import LayeredModel
     from latentia.learning import objective
-    from latentia.models.layered import LayeredModel
     from latentia.ops import random
     from latentia.units import make
 

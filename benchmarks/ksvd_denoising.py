@@ -74,7 +74,7 @@ def main() -> None:
     pin_threads(args.threads)
     import numpy as np
 
-    from latentia.estimator.patchwise import denoise_image
+    from latentia.imaging.patchwise import denoise_image
 
     with_reference = importlib.util.find_spec("bm3d") is not None
     numbers = range(1, 13) if args.all else LITERATURE

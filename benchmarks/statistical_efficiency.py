@@ -99,7 +99,7 @@ def gaussian() -> Problem:
     import jax.numpy as jnp
     import numpy as np
 
-    from latentia.core.model import FreeEnergy
+    from latentia.core.capabilities import FreeEnergy
     from latentia.core.space import Space
 
     d = 4
@@ -157,7 +157,7 @@ def rbm() -> Problem:
     import numpy as np
 
     from latentia import units
-    from latentia.models.rbm import RBMModel
+    from latentia.energies.rbm import RBMModel
 
     d, k = 6, 1
     rng = np.random.default_rng(6)

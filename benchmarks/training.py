@@ -8,13 +8,13 @@ import jax
 import numpy as np
 
 from latentia.core.sharding import data_mesh
+from latentia.energies.rbm import RBMModel
 from latentia.estimator.training import Encode
 from latentia.learning import objective
 from latentia.learning.batches import Batches, RowOrder
 from latentia.learning.compiled import Carry, Inputs, run_chunk
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Optimizer
-from latentia.models.rbm import RBMModel
 from latentia.ops import random
 from latentia.units import make
 

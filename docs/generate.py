@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from docstrings import to_markdown
 
 from latentia.commands.parameters import MANAGED, OBJECTS, descriptions
-from latentia.core import model as capabilities
+from latentia.core import capabilities
 from latentia.core.algorithms import misfit
 from latentia.inference import SparseInference
 from latentia.learning import OBJECTIVES, fitting

@@ -25,7 +25,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from latentia.core import parameters
-from latentia.core.model import (
+from latentia.core.capabilities import (
     Bounded,
     Conditionals,
     Constrained,

@@ -29,8 +29,7 @@ from scipy.special import logsumexp
 from latentia import registry
 from latentia.core import space
 from latentia.core.algorithms import misfit, require
-from latentia.core.errors import CapabilityError
-from latentia.core.model import (
+from latentia.core.capabilities import (
     Clamps,
     Conditionals,
     ExactSampler,
@@ -39,6 +38,7 @@ from latentia.core.model import (
     Normalised,
     Reconstructs,
 )
+from latentia.core.errors import CapabilityError
 from latentia.estimator.training import Encode
 from latentia.learning import OBJECTIVES, fit, fitting
 from latentia.learning.gradient import GradientLearner

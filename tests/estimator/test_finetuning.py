@@ -18,12 +18,12 @@ from sklearn.linear_model import LogisticRegression
 
 import latentia
 from latentia import RBM, registry
+from latentia.abilities import finetuning_run
+from latentia.abilities.finetuning import Finetunes
+from latentia.abilities.finetuning_run import Lesson
 from latentia.core.errors import DataError, DivergenceError, FileFormatError, ParameterError, RunFolderError
 from latentia.core.files import read_arrays, write_arrays
 from latentia.core.leaves import to_arrays
-from latentia.estimator import finetuning_run
-from latentia.estimator.finetuning import Finetunes
-from latentia.estimator.finetuning_run import Lesson
 from latentia.estimator.saving import plain_parameters
 from latentia.learning.committee import Separately
 from latentia.learning.feed_forward import VARIANCE_FLOOR, FeedForward

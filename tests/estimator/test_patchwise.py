@@ -16,9 +16,9 @@ from latentia import DictionaryLearning, SparseCoder
 from latentia.core.errors import DataError, ParameterError
 from latentia.datasets.bundled import photographs
 from latentia.datasets.patches import extract_patches
-from latentia.estimator import coloured, restoring
-from latentia.estimator.patchwise import denoise_image
-from latentia.estimator.rate import code_lengths, rate_distortion, references
+from latentia.imaging import coloured, restoring
+from latentia.imaging.patchwise import denoise_image
+from latentia.imaging.rate_distortion import code_lengths, rate_distortion, references
 from latentia.inference.sparse.masked import complete_signals
 from latentia.learning.dictionary.ksvd import ksvd, start_dictionary
 from latentia.ops.patches import Grid, corners

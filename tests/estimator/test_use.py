@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 
 import latentia
 from latentia import PPCA, RBM, VAE, GaussianMixture, GaussianRBM, MultimodalDBM
+from latentia.core.capabilities import Clamps, Conditionals, FreeEnergy
 from latentia.core.errors import (
     CapabilityError,
     DataError,
@@ -20,7 +21,6 @@ from latentia.core.errors import (
     ParameterError,
     UnknownNameError,
 )
-from latentia.core.model import Clamps, Conditionals, FreeEnergy
 from latentia.estimator import training
 from latentia.learning.contrastive import Contrastive
 from latentia.learning.em import EM

@@ -21,6 +21,7 @@ from sklearn.datasets import load_digits
 from latentia import DictionaryLearning, load
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.errors import DivergenceError, ParameterError
+from latentia.energies.sparse_coding import SparseCodingModel
 from latentia.estimator.training import Encode
 from latentia.inference import SparseInference
 from latentia.learning import fit as loop
@@ -28,7 +29,6 @@ from latentia.learning.batches import RowOrder
 from latentia.learning.dictionary import UPDATES
 from latentia.learning.dictionary.atoms import idle, pass_over_atoms, project, replace, statistics
 from latentia.learning.dictionary.base import penalties
-from latentia.models.sparse_coding import SparseCodingModel
 from latentia.ops.penalties import L0, L1, ElasticNet, Group, Lq
 
 SMALL = {"n_components": 12, "alpha": 0.2, "random_state": 0, "batch_size": 50, "n_epochs": 3, "min_gain": 0.0}

@@ -13,9 +13,9 @@ import scipy.sparse as sp
 
 import latentia
 from latentia import SparseCoder
+from latentia.abilities import imitation
 from latentia.core.errors import DataError, DivergenceError, ParameterError, RunFolderError
 from latentia.core.parameters import trainable
-from latentia.estimator import imitation
 from latentia.estimator.callbacks import Callback
 from latentia.inference.sparse.unrolled import LISTA, PSDEncoder, UnrolledLayer
 from latentia.learning import batches, compiled, encoders

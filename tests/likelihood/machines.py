@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from latentia import units
+from latentia.energies.rbm import RBMModel
 from latentia.likelihood.precision import to_double
-from latentia.models.rbm import RBMModel
 
 
 def random_units(name: str, n: int, *, key, n_states: int = 3):

@@ -15,6 +15,7 @@ from machines import random_rbm
 from test_likelihood_enumeration import Coupled, coupled
 
 from latentia import likelihood
+from latentia.core.capabilities import Normalised
 from latentia.core.errors import (
     CapabilityError,
     DataError,
@@ -22,7 +23,7 @@ from latentia.core.errors import (
     ParameterError,
     UnknownNameError,
 )
-from latentia.core.model import AbstractModel, Normalised
+from latentia.core.model import AbstractModel
 from latentia.core.space import Space
 from latentia.likelihood.result import LogLikelihood, LogZ
 

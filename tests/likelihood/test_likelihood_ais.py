@@ -13,11 +13,11 @@ from machines import double_rbm, random_rbm
 from test_likelihood_enumeration import coupled
 
 from latentia.core.errors import CapabilityError, ParameterError
+from latentia.energies.rbm import RBMModel
 from latentia.likelihood import ais, enumeration, free_energies, works
 from latentia.likelihood.annealing import anneal, blank, path, schedule
 from latentia.likelihood.equilibrium import Equilibrium, equilibrium
 from latentia.likelihood.precision import double
-from latentia.models.rbm import RBMModel
 from latentia.units import Rectified
 
 SMALL = {"n_temperatures": 40, "n_chains": 16, "n_replicas": 3, "n_burn_in": 40, "n_steps": 20}

@@ -14,12 +14,12 @@ from machines import double_rbm, logsumexp, random_rbm
 
 from latentia import likelihood, units
 from latentia.core import space
+from latentia.core.capabilities import FreeEnergy
 from latentia.core.errors import CapabilityError, ParameterError
-from latentia.core.model import FreeEnergy
 from latentia.core.space import Space
+from latentia.energies.rbm import RBMModel
 from latentia.likelihood import enumeration
 from latentia.likelihood.precision import batch_to_double, double, to_double
-from latentia.models.rbm import RBMModel
 
 DISCRETE = [
     ("bernoulli", "bernoulli"),

@@ -12,6 +12,7 @@ import pytest
 
 from latentia import units
 from latentia.core.errors import CapabilityError, DivergenceError
+from latentia.energies.rbm import RBMModel
 from latentia.estimator.training import Encode
 from latentia.learning import contrastive, stacking
 from latentia.learning.fit import Settings, fit
@@ -19,7 +20,6 @@ from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Optimizer
 from latentia.learning.stacking import Stage, encoded, greedy
 from latentia.models.ppca import PPCAModel
-from latentia.models.rbm import RBMModel
 
 SIZES = (5, 3)
 KEY = 7

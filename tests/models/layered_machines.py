@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from latentia import units
 from latentia.core.space import enumerate_states
-from latentia.models.layered import LayeredModel
+from latentia.energies.layered import LayeredModel
 
 
 def machine(sizes=(3, 3, 2), *, visible="bernoulli", n_labels=None, seed=0, gain=1.0, middle="bernoulli"):

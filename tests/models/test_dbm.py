@@ -33,12 +33,12 @@ from scipy.special import expit, logsumexp
 from latentia import likelihood, samplers, units
 from latentia.core.errors import CapabilityError
 from latentia.core.parameters import trainable
+from latentia.energies.layered import LayeredModel
 from latentia.inference import MeanFieldInference, infer_means
 from latentia.learning import contrastive
 from latentia.learning.contrastive import Contrastive, ContrastiveState
 from latentia.likelihood import evidence
 from latentia.likelihood.precision import double
-from latentia.models.layered import LayeredModel
 from latentia.samplers.gibbs import GibbsState
 
 CONVERGED = MeanFieldInference(2000, 1e-13)

@@ -15,10 +15,10 @@ from scipy.special import logsumexp
 
 from latentia import likelihood
 from latentia.core.errors import ParameterError
+from latentia.energies.layered import label_energies
 from latentia.likelihood import evidence, variational_bounds
 from latentia.likelihood.evidence import _bracketed
 from latentia.likelihood.precision import double
-from latentia.models.layered import label_energies
 
 pytestmark = pytest.mark.usefixtures("hasty")
 

@@ -14,8 +14,8 @@ from layered_machines import energies_of, machine, numpy_energy, numpy_layer, pa
 from scipy.special import expit, logsumexp
 
 from latentia import units
+from latentia.energies.replicated import ReplicatedRBM, assemble
 from latentia.likelihood.precision import double
-from latentia.models.replicated import ReplicatedRBM, assemble
 
 VISIBLES = ("bernoulli", "spin", "categorical", "gaussian")
 

@@ -33,10 +33,10 @@ from conformance_oracles import (
 from latentia import units
 from latentia.core.errors import ParameterError
 from latentia.core.space import Space, enumerate_states
+from latentia.energies.belief_net import DBNModel, switches, with_label
+from latentia.energies.rbm import RBMModel
 from latentia.likelihood import enumeration
 from latentia.likelihood.precision import double
-from latentia.models.belief_net import DBNModel, switches, with_label
-from latentia.models.rbm import RBMModel
 from latentia.units.gaussian import MIN_SIGMA
 from latentia.units.joined import Joined
 

@@ -17,8 +17,8 @@ from conformance_oracles import at, chi_square, flat, index_of, perturbed
 from latentia import DBN, RBM, units
 from latentia.core.errors import DataError
 from latentia.core.space import enumerate_states
-from latentia.models.belief_net import DBNModel
-from latentia.models.belief_sampling import sweep
+from latentia.energies.belief_net import DBNModel
+from latentia.energies.belief_sampling import sweep
 
 N = 20_000
 

@@ -14,10 +14,10 @@ from sklearn.base import clone
 import latentia
 from latentia import DeepEnergyModel
 from latentia.core.errors import FileFormatError, ParameterError
+from latentia.energies.rbm import RBMModel
 from latentia.learning.score_matching import hyvarinen_score
 from latentia.likelihood.precision import double
 from latentia.models.deep_energy import DeepEnergy, GeneralEnergy, Well
-from latentia.models.rbm import RBMModel
 from latentia.units import Bernoulli, make
 
 D, K = 4, 3

@@ -14,9 +14,9 @@ from scipy import stats
 import latentia
 from latentia import GaussianModel
 from latentia.core.errors import DataError, ParameterError
+from latentia.energies.gaussian_energy import FLOOR, GaussianEnergy
 from latentia.learning.score_matching import DenoisingScoreMatching, ScoreMatching, hyvarinen_score
 from latentia.likelihood.precision import double
-from latentia.models.gaussian_energy import FLOOR, GaussianEnergy
 from latentia.ops import graphical, whitening
 from latentia.ops.derivatives import laplacian, slope_and_curvature
 

@@ -15,11 +15,11 @@ from sklearn import decomposition, linear_model
 import latentia
 from latentia import DictionaryLearning, SparseCoder
 from latentia.core.algorithms import require
+from latentia.core.capabilities import ProxSplit
 from latentia.core.errors import CapabilityError, DataError, LatentiaError, ParameterError
-from latentia.core.model import ProxSplit
+from latentia.energies.sparse_coding import SparseCodingModel
 from latentia.inference import SparseInference, code_of
 from latentia.models.ppca import PPCAModel
-from latentia.models.sparse_coding import SparseCodingModel
 from latentia.ops.penalties import L1, ElasticNet
 
 RULES = {

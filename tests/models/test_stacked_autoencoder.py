@@ -11,8 +11,8 @@ import pytest
 import latentia
 from latentia import StackedAutoencoder
 from latentia.core.errors import CapabilityError, LatentiaError
+from latentia.energies.rbm import RBMModel
 from latentia.likelihood.precision import double
-from latentia.models.rbm import RBMModel
 from latentia.models.stacked_autoencoder import Both, rbm_layer, unrolled
 from latentia.ops.networks import Dense
 from latentia.units import make

@@ -12,9 +12,9 @@ from scipy.special import logsumexp
 import latentia
 from latentia import PPCA, VAE
 from latentia.core.errors import CapabilityError, DataError, FileFormatError, ParameterError
+from latentia.energies.vae_model import LinearVAEModel
+from latentia.energies.vae_parts import Reals, Sites
 from latentia.estimator import directed
-from latentia.models.vae_model import LinearVAEModel
-from latentia.models.vae_parts import Reals, Sites
 
 pytestmark = pytest.mark.usefixtures("hasty")
 SMALL = {"n_components": 2, "hidden": (6,), "n_epochs": 2, "batch_size": 32, "monitor": None, "random_state": 0}

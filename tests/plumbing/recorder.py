@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from latentia.core.algorithms import AbstractLearner
-from latentia.core.model import Bounded
+from latentia.core.capabilities import Bounded
 from latentia.core.space import Space
 from latentia.learning.compiled import AbstractPrepare
 

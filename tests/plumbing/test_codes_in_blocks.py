@@ -9,7 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 from latentia import DictionaryLearning, SparseCoder
-from latentia.estimator import pictures, restoring, training
+from latentia.estimator import training
+from latentia.imaging import pictures, restoring
 from latentia.inference.sparse import blocks, codes, encode, products, proximal, working
 from latentia.inference.sparse import masked as gaps
 from latentia.inference.sparse.masked import complete_signals

@@ -11,11 +11,11 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from latentia import DictionaryLearning, SparseCoder
+from latentia.energies.sparse_coding import SparseCodingModel
 from latentia.estimator import training
 from latentia.inference import SparseInference
 from latentia.learning.dictionary import UPDATES, atoms, base
 from latentia.learning.dictionary.ksvd import ksvd_step
-from latentia.models.sparse_coding import SparseCodingModel
 
 RULE = {"name": "l1", "alpha": 0.3, "nonnegative": False}
 COUNTS = np.random.default_rng(5).integers(0, 4, 40)

@@ -14,10 +14,11 @@ from plumbing_tools import Interrupting, bits, keys_used, through_interruptions,
 from scipy.special import expit, log_softmax, softmax
 
 from latentia import RBM, registry
+from latentia.abilities import finetuning_run
+from latentia.abilities.finetuning import Finetunes
 from latentia.core.errors import DataError, RunFolderError
-from latentia.estimator import finetuning_run, rows
+from latentia.estimator import rows
 from latentia.estimator.digests import digest
-from latentia.estimator.finetuning import Finetunes
 from latentia.learning import fit as loop
 from latentia.learning import gradient
 from latentia.learning.committee import Committee, Separately

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from latentia import DBM, DBN, RBM, VAE, likelihood, units
+from latentia.energies.rbm import RBMModel
 from latentia.estimator import card, rows
 from latentia.likelihood import ais, annealing, enumeration, importance, latent_annealing
 from latentia.likelihood.precision import batch_to_double, double, to_double
-from latentia.models.rbm import RBMModel
 
 evidence = sys.modules["latentia.likelihood.evidence"]  # the function hides the module
 KEY, RNG = jax.random.key(3), np.random.default_rng(5)

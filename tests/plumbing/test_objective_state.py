@@ -13,6 +13,11 @@ import pytest
 from plumbing_tools import bits, keys_used, moved
 
 from latentia import VAE, units
+from latentia.energies import vae_model
+from latentia.energies.autoencoding import AutoencoderModel
+from latentia.energies.belief_net import DBNModel
+from latentia.energies.rbm import RBMModel
+from latentia.energies.vae_parts import Bits
 from latentia.estimator.training import Encode, Plan
 from latentia.learning import contrastive
 from latentia.learning import fit as loop
@@ -24,11 +29,6 @@ from latentia.learning.optimizer import Optimizer
 from latentia.learning.reconstruction import Reconstruction
 from latentia.learning.supervised import CrossEntropy
 from latentia.learning.up_down import up_down
-from latentia.models import vae_model
-from latentia.models.autoencoding import AutoencoderModel
-from latentia.models.belief_net import DBNModel
-from latentia.models.rbm import RBMModel
-from latentia.models.vae_parts import Bits
 from latentia.ops.corruption import Corruption
 
 D = 4

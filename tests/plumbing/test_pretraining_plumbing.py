@@ -11,6 +11,7 @@ from plumbing_tools import Interrupting, bits, through_interruptions, without_se
 
 from latentia import DBN, StackedAutoencoder, units
 from latentia.core.errors import RunFolderError
+from latentia.energies.rbm import RBMModel
 from latentia.estimator.training import Encode
 from latentia.learning import contrastive, stacking
 from latentia.learning.contrastive import Contrastive
@@ -18,7 +19,6 @@ from latentia.learning.fit import Settings
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Optimizer
 from latentia.learning.stacking import Stage, greedy
-from latentia.models.rbm import RBMModel
 from latentia.samplers import Gibbs
 
 N, D = 24, 5

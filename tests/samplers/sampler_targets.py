@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 from scipy.special import logsumexp
 
-from latentia.core.model import FreeEnergy, Starts
+from latentia.core.capabilities import FreeEnergy, Starts
 from latentia.core.space import Space
 
 

@@ -12,8 +12,8 @@ from scipy.signal import lfilter
 
 from latentia import samplers
 from latentia.core.errors import DataError
+from latentia.energies.rbm import RBMModel
 from latentia.likelihood.precision import double
-from latentia.models.rbm import RBMModel
 from latentia.samplers.diagnostics import diagnose
 from latentia.units import make
 

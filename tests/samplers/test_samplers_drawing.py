@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from sampler_targets import Apart, normal
 
+from latentia.core.capabilities import Encodes, FreeEnergy
 from latentia.core.errors import CapabilityError
-from latentia.core.model import Encodes, FreeEnergy
 from latentia.core.space import Space
 from latentia.estimator.base import LatentEstimator
 from latentia.learning.contrastive import ContrastiveState

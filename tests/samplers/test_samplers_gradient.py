@@ -16,13 +16,14 @@ from sampler_targets import Grid, as_x, from_x, normal, wells, z_score
 import latentia
 from latentia import samplers
 from latentia.core.algorithms import misfit, require
+from latentia.core.capabilities import FreeEnergy
 from latentia.core.errors import CapabilityError, ParameterError, UnknownNameError
-from latentia.core.model import AbstractModel, FreeEnergy
+from latentia.core.model import AbstractModel
 from latentia.core.space import Space
+from latentia.energies.rbm import RBMModel
 from latentia.learning.contrastive import Contrastive, hybrid, pcd
 from latentia.likelihood.precision import double
 from latentia.models.gaussian_rbm import GaussianRBM
-from latentia.models.rbm import RBMModel
 from latentia.samplers import HMC, MALA, NUTS, Langevin
 from latentia.samplers.gradient import Position, Transition
 from latentia.samplers.hamiltonian import _metric

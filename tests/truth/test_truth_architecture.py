@@ -13,13 +13,14 @@ import pytest
 
 import latentia
 from latentia.core.algorithms import AbstractObjective, require
+from latentia.core.capabilities import FreeEnergy, Tempered
 from latentia.core.errors import CapabilityError
-from latentia.core.model import AbstractModel, FreeEnergy, Tempered
+from latentia.core.model import AbstractModel
 from latentia.core.space import Space
+from latentia.energies.rbm import RBMModel
 from latentia.learning import OBJECTIVES, fitting
 from latentia.learning.em import EM
 from latentia.models.ppca import PPCAModel
-from latentia.models.rbm import RBMModel
 from latentia.registry import FAMILIES
 from latentia.units import make
 
@@ -35,11 +36,14 @@ BELOW["samplers"] = {"core", "ops"}
 BELOW["inference"] = {"core", "ops", "units"}  # factorial posteriors are layers of units
 BELOW["learning"] = {"core", "ops", "units", "samplers", "inference"}
 BELOW["likelihood"] = {"core", "ops", "samplers", "inference"}
+BELOW["energies"] = BELOW["learning"] | {"learning", "likelihood"}  # models that several families share
 BELOW["estimator"] = BELOW["learning"] | {"learning", "likelihood", "units"}
-BELOW["models"] = BELOW["estimator"] | {"estimator"}
+BELOW["imaging"] = BELOW["estimator"] | {"estimator"}
+BELOW["abilities"] = BELOW["imaging"] | {"imaging"}
+BELOW["models"] = BELOW["abilities"] | {"abilities", "energies"}
 BELOW["registry"] = {"core"}
 BELOW["recipes"] = BELOW["models"] | {"models", "registry", "datasets", "report", ""}
-BELOW["report"] = {"core", "ops", "datasets", "learning", "likelihood", "estimator", "registry", ""}
+BELOW["report"] = {"core", "ops", "datasets", "learning", "likelihood", "estimator", "abilities", "registry", ""}
 BELOW["plot"] = BELOW["report"] | {"report", "inference"}
 BELOW["callbacks"] = BELOW["plot"] | {"plot"}
 BELOW["commands"] = BELOW["report"] | {"report", "recipes", "samplers", "callbacks"}
@@ -123,14 +127,16 @@ def test_algorithms_never_name_a_model():
     classes |= {
         node.name
         for path in FILES
-        if own_layer(path) == "models"
+        if own_layer(path) in ("models", "energies")
         for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.ClassDef)
     }
     for path in FILES:
         if own_layer(path) not in ALGORITHMS:
             continue
-        assert not [n for n, _ in imported(path) if layer_of(n) in ("models", "registry", "estimator")], path
+        assert not [
+            n for n, _ in imported(path) if layer_of(n) in ("models", "energies", "registry", "estimator")
+        ], path
         names = {n.id for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Name)}
         names |= {n.attr for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Attribute)}
         assert not names & classes, f"{path} names {names & classes}"

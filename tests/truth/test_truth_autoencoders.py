@@ -16,12 +16,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from latentia import Autoencoder
 from latentia.core.errors import CapabilityError
+from latentia.energies.autoencoding import AutoencoderModel
+from latentia.energies.rbm import RBMModel
 from latentia.inference.sparse.proximal import solve
 from latentia.learning.reconstruction import Reconstruction, rate_divergence
 from latentia.learning.score_matching import ScoreMatching, hyvarinen_score
 from latentia.likelihood.precision import double
-from latentia.models.autoencoding import AutoencoderModel
-from latentia.models.rbm import RBMModel
 from latentia.ops.corruption import Corruption
 from latentia.ops.networks import MLP, Dense, Threshold, Transposed, winners
 from latentia.ops.penalties import L1

@@ -22,13 +22,13 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from latentia.core.errors import ParameterError
+from latentia.energies import vae_model
+from latentia.energies.vae_parts import Bits, Reals
 from latentia.inference.amortised import DiagonalGaussian
 from latentia.inference.posteriors import MOST_LOG_SIGMA, CholeskyGaussian, Coins, TopDown, divergences, numbers_to
 from latentia.learning.discrete_gradients import GRADIENTS, log_mean, others
 from latentia.learning.elbo import ELBO, IWAE, BoundState
 from latentia.likelihood import importance, latent_annealing
-from latentia.models import vae_model
-from latentia.models.vae_parts import Bits, Reals
 
 SIGMAS = 4.5
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(60)

@@ -16,16 +16,17 @@ from scipy.special import expit, logsumexp
 
 from latentia import samplers, units
 from latentia.core import parameters
-from latentia.core.model import Conditionals, FreeEnergy, Tempered
+from latentia.core.capabilities import Conditionals, FreeEnergy, Tempered
 from latentia.core.parameters import trainable, weight
 from latentia.core.space import Space
+from latentia.energies.rbm import RBMModel
 from latentia.learning import contrastive
 from latentia.learning.contrastive import ContrastiveState
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import SCALE_RATE, Optimizer
 from latentia.likelihood import enumeration
 from latentia.likelihood.precision import double
-from latentia.models.rbm import RBM, RBMModel
+from latentia.models.rbm import RBM
 from latentia.samplers.gibbs import GibbsState
 from latentia.samplers.tempering import ParallelTempering, SwapInfo, TemperingState
 

@@ -17,6 +17,7 @@ from latentia import RBM, units
 from latentia.core.errors import CapabilityError, DataError, ParameterError
 from latentia.core.parameters import trainable
 from latentia.core.space import Space
+from latentia.energies.rbm import RBMModel
 from latentia.inference.amortised import Encoder
 from latentia.learning import noise as noises
 from latentia.learning.noise_contrast import NCE, ConditionalNCE, NoiseState
@@ -24,7 +25,6 @@ from latentia.learning.ratio_matching import RatioMatching
 from latentia.learning.variational_nce import VNCE, VariationalState
 from latentia.likelihood import enumeration
 from latentia.likelihood.precision import double
-from latentia.models.rbm import RBMModel
 from latentia.registry import family
 
 D, K = 4, 3

@@ -13,10 +13,11 @@ from conformance_oracles import close, perturbed, quick, random_model
 from scipy import stats
 
 from latentia import units
+from latentia.core.capabilities import FreeEnergy
 from latentia.core.errors import CapabilityError, ParameterError
-from latentia.core.model import FreeEnergy
 from latentia.core.parameters import trainable
 from latentia.core.space import Space
+from latentia.energies.rbm import RBMModel
 from latentia.learning.noise import Disturbance, GaussianNoise, draw_many
 from latentia.learning.noise_contrast import NCE, ConditionalNCE, NoiseState
 from latentia.learning.score_matching import (
@@ -28,7 +29,7 @@ from latentia.learning.score_matching import (
 from latentia.likelihood.precision import double
 from latentia.models.deep_energy import DeepEnergy
 from latentia.models.product_of_experts import ProductOfExpertsModel
-from latentia.models.rbm import RBM, RBMModel
+from latentia.models.rbm import RBM
 from latentia.ops.derivatives import curvature, laplacian
 from latentia.ops.directions import SignDirections
 from latentia.registry import family

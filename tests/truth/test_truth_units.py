@@ -34,8 +34,8 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from latentia import units
+from latentia.energies.rbm import RBMModel
 from latentia.likelihood.precision import double
-from latentia.models.rbm import RBMModel
 from latentia.ops import truncated
 from latentia.units import UNITS, Factorial
 from latentia.units.gaussian import SCALE_FLOOR

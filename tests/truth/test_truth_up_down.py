@@ -16,12 +16,12 @@ from latentia.core.algorithms import require
 from latentia.core.errors import CapabilityError, ParameterError
 from latentia.core.parameters import trainable
 from latentia.core.space import enumerate_states
+from latentia.energies.belief_net import DBNModel
+from latentia.energies.rbm import RBMModel
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Optimizer
 from latentia.learning.up_down import ContrastiveWakeSleep, up_down
 from latentia.likelihood.precision import double
-from latentia.models.belief_net import DBNModel
-from latentia.models.rbm import RBMModel
 from latentia.ops.arrays import cast_like
 
 N_BATCH = 16

@@ -14,11 +14,11 @@ from scipy.stats import norm
 from latentia.core.errors import CapabilityError
 from latentia.core.parameters import trainable
 from latentia.core.space import enumerate_states
+from latentia.energies import vae_model
+from latentia.energies.vae_parts import Bits, Reals
 from latentia.inference.amortised import DiagonalGaussian
 from latentia.inference.posteriors import Coins, Mixture
 from latentia.learning.elbo import ELBO, IWAE, BoundState
-from latentia.models import vae_model
-from latentia.models.vae_parts import Bits, Reals
 
 SIGMAS = 4.5
 X = np.array([[1.0, 0.0, 1.0]])

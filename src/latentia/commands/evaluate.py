@@ -81,10 +81,10 @@ def evaluation(
     Families whose log Z is not known have no interval (None); they are judged by score matching, those with sparse
     codes by their objective and autoencoders by their loss.
     """
+    from latentia.abilities.sparse_codes import SparseEstimator
     from latentia.core.files import write_json
     from latentia.estimator.energy import UnnormalisedEstimator
     from latentia.estimator.reconstructing import ReconstructionEstimator
-    from latentia.estimator.sparse import SparseEstimator
 
     begin = time.perf_counter()
     labels = source.rows(split)[1]
@@ -120,7 +120,7 @@ def accuracy(predicted: Any, labels: Any) -> dict[str, float]:
 
     A label that the model has never seen counts as wrong, a missing one not at all.
     """
-    from latentia.estimator.labels import missing
+    from latentia.abilities.labels import missing
 
     there = ~missing(labels)
     pairs = zip(predicted[there].tolist(), labels[there].tolist(), strict=True)

@@ -210,7 +210,7 @@ def _settled(entry: Family, out: Path, resume: bool) -> dict[str, Any]:
 
 def check_target(entry: Family, target: Any) -> None:
     """Refuse labels for a family that does not learn them."""
-    from latentia.estimator.label_units import Labelled
+    from latentia.abilities.label_units import Labelled
 
     if target is None or issubclass(entry.estimator(), Labelled):
         return

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 
-from latentia.core.model import Tempered
+from latentia.core.capabilities import Tempered
 
 M = TypeVar("M", bound=Tempered)
 

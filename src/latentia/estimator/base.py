@@ -27,9 +27,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from latentia import likelihood
 from latentia.core import space
 from latentia.core.algorithms import AbstractLearner, require
-from latentia.core.errors import CapabilityError, DataError, DivergenceError, NotNormalisableError
-from latentia.core.model import (
-    AbstractModel,
+from latentia.core.capabilities import (
     Amortised,
     Clamps,
     Decodes,
@@ -39,6 +37,8 @@ from latentia.core.model import (
     Initialised,
     ProxSplit,
 )
+from latentia.core.errors import CapabilityError, DataError, DivergenceError, NotNormalisableError
+from latentia.core.model import AbstractModel
 from latentia.estimator import callbacks, card, checks, saving, training
 from latentia.estimator.drawing import draw
 from latentia.estimator.fresh import fresh

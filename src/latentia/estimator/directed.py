@@ -1,7 +1,7 @@
 """The base class of estimators of directed models with a learned posterior: bounds, pictures of the code, gaps.
 
 A family implements ``build`` and lists the parameters; the model has the capability
-:class:`~latentia.core.model.Amortised`.
+:class:`~latentia.core.capabilities.Amortised`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from latentia.core import space
+from latentia.core.capabilities import Amortised
 from latentia.core.errors import DataError, ParameterError
-from latentia.core.model import Amortised
 from latentia.core.parameters import trainable
 from latentia.estimator import checks
 from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator, monitored

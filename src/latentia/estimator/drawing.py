@@ -4,7 +4,7 @@ A model that can be sampled directly is; one with conditionals runs Gibbs chains
 real x, Hamiltonian chains follow the gradient. These start
 
 - where training's chains have arrived, if the estimator has any (they are lost when it is saved and loaded);
-- else where the model says that chains may start (:class:`~latentia.core.model.Starts`);
+- else where the model says that chains may start (:class:`~latentia.core.capabilities.Starts`);
 - else at a standard normal. Unstandardised data may lie far from there: the first half of the steps is a warm-up in
   which the sampler finds step size and scales, and the chains the data. A thousand standard deviations away are no
   trouble; what a chain cannot find is another mode behind a high wall, so unlike modes may get too many or too few
@@ -23,8 +23,7 @@ from jaxtyping import PRNGKeyArray
 from latentia import samplers
 from latentia.core import space
 from latentia.core.algorithms import misfit
-from latentia.core.errors import CapabilityError, DataError
-from latentia.core.model import (
+from latentia.core.capabilities import (
     Conditionals,
     Decodes,
     Encodes,
@@ -34,6 +33,7 @@ from latentia.core.model import (
     Starts,
     Tempered,
 )
+from latentia.core.errors import CapabilityError, DataError
 from latentia.ops.arrays import batch_size, float_type, keep
 from latentia.ops.compiling import jitted
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from latentia.core.model import FreeEnergy
+from latentia.core.capabilities import FreeEnergy
 from latentia.estimator import checks
 from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
 

@@ -13,7 +13,7 @@ from scipy.special import entr
 
 from latentia.core import space
 from latentia.core.algorithms import AbstractLearner
-from latentia.core.model import Decodes, Normalised
+from latentia.core.capabilities import Decodes, Normalised
 from latentia.estimator import checks
 from latentia.estimator.base import LatentEstimator
 from latentia.estimator.rows_to_learn import n_held_out, spread

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal, NoReturn, get_args
 import numpy as np
 
 from latentia.core import space
+from latentia.core.capabilities import Reconstructs
 from latentia.core.errors import CapabilityError, DataError, ParameterError
-from latentia.core.model import Reconstructs
 from latentia.estimator import checks, training
 from latentia.estimator.base import Purpose
 from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from latentia.core import space
-from latentia.core.model import Decodes, FreeEnergy, Normalised
+from latentia.core.capabilities import Decodes, FreeEnergy, Normalised
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.rows_to_learn import spread
 from latentia.inference import MeanFieldInference, code_of

@@ -19,7 +19,7 @@ from jaxtyping import PRNGKeyArray
 from latentia import samplers
 from latentia.core import space
 from latentia.core.algorithms import misfit
-from latentia.core.model import Conditionals, Decodes, ExactSampler, FreeEnergy, Tempered
+from latentia.core.capabilities import Conditionals, Decodes, ExactSampler, FreeEnergy, Tempered
 from latentia.estimator.drawing import FEWEST, chain_starts
 from latentia.ops import random
 from latentia.ops.arrays import float_type

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from latentia.core.model import Amortised, Encodes, ExactPosterior, ProxSplit
+from latentia.core.capabilities import Amortised, Encodes, ExactPosterior, ProxSplit
 from latentia.inference.exact import Exact
 from latentia.inference.mean_field import MeanFieldInference
 from latentia.inference.proximal_split import SparseInference

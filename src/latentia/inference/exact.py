@@ -7,7 +7,8 @@ from typing import Any
 from jaxtyping import PRNGKeyArray
 
 from latentia.core.algorithms import AbstractInference
-from latentia.core.model import AbstractModel, AbstractPosterior, ExactPosterior
+from latentia.core.capabilities import ExactPosterior
+from latentia.core.model import AbstractModel, AbstractPosterior
 
 
 class Exact(AbstractInference):

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from latentia.core.algorithms import AbstractInference
+from latentia.core.capabilities import Clamps
 from latentia.core.errors import ParameterError
-from latentia.core.model import AbstractModel, AbstractPosterior, Clamps
+from latentia.core.model import AbstractModel, AbstractPosterior
 from latentia.ops.arrays import float_type
 from latentia.ops.loops import unrolled
 

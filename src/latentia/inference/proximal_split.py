@@ -17,7 +17,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.algorithms import AbstractInference, Need
-from latentia.core.model import AbstractPosterior, ProxSplit, Scalar
+from latentia.core.capabilities import ProxSplit
+from latentia.core.model import AbstractPosterior, Scalar
 from latentia.ops.arrays import float_type
 
 #: Steps of an inference inside of compiled code.

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from latentia.core.algorithms import AbstractLearner, Metrics
-from latentia.core.model import AbstractModel, ClosedForm, Normalised
+from latentia.core.capabilities import ClosedForm, Normalised
+from latentia.core.model import AbstractModel
 from latentia.learning.em import taught
 from latentia.ops.arrays import batch_size, float_type, weighted_mean
 

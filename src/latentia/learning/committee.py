@@ -24,7 +24,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.algorithms import AbstractObjective, Metrics, Need
-from latentia.core.model import Constrained, Scalar
+from latentia.core.capabilities import Constrained
+from latentia.core.model import Scalar
 from latentia.core.space import Space
 from latentia.learning.feed_forward import AbstractClassifier, FeedForward
 

@@ -26,8 +26,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from latentia import samplers
 from latentia.core import space
 from latentia.core.algorithms import AbstractObjective, AbstractSampler, Metrics, Need
+from latentia.core.capabilities import Clamps, FreeEnergy, Settles
 from latentia.core.errors import ParameterError
-from latentia.core.model import Clamps, FreeEnergy, Scalar, Settles
+from latentia.core.model import Scalar
 from latentia.core.sharding import split
 from latentia.core.space import Domain
 from latentia.inference.mean_field import MeanFieldInference

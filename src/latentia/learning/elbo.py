@@ -26,8 +26,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from latentia.core import space
 from latentia.core.algorithms import AbstractObjective, Metrics, Need
+from latentia.core.capabilities import Amortised, ExpectedGiven
 from latentia.core.errors import ParameterError, UnknownNameError
-from latentia.core.model import Amortised, ExpectedGiven, Scalar
+from latentia.core.model import Scalar
 from latentia.core.space import Domain
 from latentia.learning.discrete_gradients import (
     GRADIENTS,

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from latentia.core.algorithms import AbstractLearner, Metrics
-from latentia.core.model import AbstractModel, MStep, Normalised
+from latentia.core.capabilities import MStep, Normalised
+from latentia.core.model import AbstractModel
 from latentia.ops.arrays import batch_size, float_type, weighted_mean
 
 

@@ -36,8 +36,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from latentia.core.capabilities import Constrained
 from latentia.core.errors import ParameterError, UnknownNameError
-from latentia.core.model import AbstractModel, Constrained, Scalar
+from latentia.core.model import AbstractModel, Scalar
 from latentia.core.parameters import bias, buffer, weight
 from latentia.core.space import Space
 from latentia.ops.arrays import TINY

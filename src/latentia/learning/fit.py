@@ -26,8 +26,8 @@ from jax.sharding import Mesh, NamedSharding
 from jaxtyping import PRNGKeyArray
 
 from latentia.core.algorithms import AbstractLearner
+from latentia.core.capabilities import Bounded
 from latentia.core.errors import DivergenceError, NotNormalisableError
-from latentia.core.model import Bounded
 from latentia.core.sharding import data_mesh, replicated
 from latentia.learning import checkpoint, interrupts
 from latentia.learning.batches import Batches, RowOrder

@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.algorithms import AbstractLearner, AbstractObjective, Metrics, Need
-from latentia.core.model import Centred, Constrained
+from latentia.core.capabilities import Centred, Constrained
 from latentia.core.parameters import trainable
 from latentia.core.space import Domain
 from latentia.learning.optimizer import Optimizer

@@ -18,8 +18,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PRNGKeyArray
 
+from latentia.core.capabilities import ExactSampler, Normalised
 from latentia.core.errors import CapabilityError, DataError, ParameterError, UnknownNameError
-from latentia.core.model import ExactSampler, Normalised, Scalar
+from latentia.core.model import Scalar
 from latentia.core.space import Domain, leaves
 from latentia.ops import gaussian
 from latentia.ops.arrays import cast, float_type

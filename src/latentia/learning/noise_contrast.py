@@ -27,8 +27,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.algorithms import AbstractObjective, Metrics, Need
+from latentia.core.capabilities import FreeEnergy
 from latentia.core.errors import ParameterError
-from latentia.core.model import FreeEnergy, Scalar
+from latentia.core.model import Scalar
 from latentia.learning.noise import AbstractDisturbance, AbstractNoise, Disturbance, draw_many
 from latentia.learning.noise import noise as noise_by_name
 from latentia.ops.arrays import batch_size, weighted_mean

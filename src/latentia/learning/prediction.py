@@ -25,7 +25,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core import space
 from latentia.core.algorithms import AbstractObjective, Metrics, Need
-from latentia.core.model import AbstractModel, Constrained, Scalar
+from latentia.core.capabilities import Constrained
+from latentia.core.model import AbstractModel, Scalar
 from latentia.core.parameters import buffer, weight
 from latentia.core.sharding import split
 from latentia.core.space import Space

@@ -18,8 +18,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core import space
 from latentia.core.algorithms import AbstractObjective, Metrics, Need
+from latentia.core.capabilities import FreeEnergy
 from latentia.core.errors import ParameterError
-from latentia.core.model import FreeEnergy, Scalar
+from latentia.core.model import Scalar
 from latentia.core.space import Domain
 from latentia.ops.arrays import batch_size, weighted_mean
 

@@ -23,8 +23,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.algorithms import AbstractObjective, Metrics, Need
+from latentia.core.capabilities import Reconstructs
 from latentia.core.errors import ParameterError, UnknownNameError
-from latentia.core.model import Reconstructs, Scalar
+from latentia.core.model import Scalar
 from latentia.learning.supervised import CrossEntropyState as StepKey
 from latentia.ops.arrays import TINY, batch_size, weighted_mean
 from latentia.ops.corruption import Corruption

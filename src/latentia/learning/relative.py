@@ -1,8 +1,8 @@
 """Learners that move a model along a group of matrices: y ↦ (I + C) y for its codes y.
 
-With L(C) the mean of −log p after such a move (see :class:`~latentia.core.model.Relative`), the relative gradient
-is G = ⟨ψ(y) yᵀ⟩ − I. Both learners below know the data only through the codes, so data that are mixed by another
-invertible matrix are learned along the same path: they are equivariant.
+With L(C) the mean of −log p after such a move (see :class:`~latentia.core.capabilities.Relative`), the relative
+gradient is G = ⟨ψ(y) yᵀ⟩ − I. Both learners below know the data only through the codes, so data that are mixed by
+another invertible matrix are learned along the same path: they are equivariant.
 
 :class:`NaturalGradient` steps along −G, one mini-batch at a time (Amari, Cichocki and Yang, 1996). Written for the
 matrix W itself this is W ← W + η (I − ⟨ψ(y) yᵀ⟩) W.
@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from latentia.core.algorithms import AbstractLearner, Metrics, Need
-from latentia.core.model import Relative, RelativeSlopes
+from latentia.core.capabilities import Relative, RelativeSlopes
 from latentia.learning.optimizer import Optimizer
 
 Matrix = Float[Array, "k k"]

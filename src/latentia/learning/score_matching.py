@@ -32,8 +32,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.algorithms import AbstractObjective, Metrics, Need
+from latentia.core.capabilities import FreeEnergy, Projected
 from latentia.core.errors import ParameterError, UnknownNameError
-from latentia.core.model import FreeEnergy, Projected, Scalar
+from latentia.core.model import Scalar
 from latentia.core.space import Domain
 from latentia.ops.arrays import batch_size, weighted_mean
 from latentia.ops.derivatives import curvature, laplacian, slope_and_curvature

@@ -16,7 +16,8 @@ import jax
 from jaxtyping import PRNGKeyArray
 
 from latentia.core.algorithms import AbstractObjective, Metrics, Need
-from latentia.core.model import Scalar, Standardises
+from latentia.core.capabilities import Standardises
+from latentia.core.model import Scalar
 from latentia.core.space import Domain
 
 

@@ -20,8 +20,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.algorithms import AbstractInference, AbstractObjective, Metrics, Need
+from latentia.core.capabilities import ExactPosterior
 from latentia.core.errors import ParameterError
-from latentia.core.model import AbstractModel, ExactPosterior, Scalar
+from latentia.core.model import AbstractModel, Scalar
 from latentia.core.space import Domain, leaves
 from latentia.inference.amortised import DOMAINS, Encoder
 from latentia.inference.exact import Exact

@@ -13,8 +13,9 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from latentia.core.capabilities import Bounded, Clamps, FreeEnergy, KnownLogZ, Normalised, Tempered
 from latentia.core.errors import CapabilityError, DataError, NotNormalisableError, UnknownNameError
-from latentia.core.model import AbstractModel, Bounded, Clamps, FreeEnergy, KnownLogZ, Normalised, Tempered
+from latentia.core.model import AbstractModel
 from latentia.likelihood import ais, enumeration
 from latentia.likelihood.enumeration import LIMIT, can_enumerate
 from latentia.likelihood.equilibrium import Equilibrium, equilibrium

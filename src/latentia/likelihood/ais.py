@@ -21,8 +21,9 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from latentia.core import tempering
+from latentia.core.capabilities import Bounded, Tempered
 from latentia.core.errors import CapabilityError, ParameterError
-from latentia.core.model import AbstractModel, Bounded, Scalar, Tempered
+from latentia.core.model import AbstractModel, Scalar
 from latentia.likelihood import works
 from latentia.likelihood.annealing import anneal, blank, path
 from latentia.likelihood.equilibrium import Equilibrium, equilibrium
@@ -57,7 +58,7 @@ def log_z(
     their works do not overlap.
 
     Args:
-        model: a model with a path to a base of known log Z (:class:`~latentia.core.model.Tempered`).
+        model: a model with a path to a base of known log Z (:class:`~latentia.core.capabilities.Tempered`).
         key: random key.
         n_temperatures: annealing steps between base and model; more of them narrow the interval.
         n_chains: annealing runs in each direction.

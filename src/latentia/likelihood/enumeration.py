@@ -21,8 +21,9 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
 from latentia.core import space
+from latentia.core.capabilities import FreeEnergy, LatentFreeEnergy
 from latentia.core.errors import CapabilityError, ParameterError
-from latentia.core.model import AbstractModel, FreeEnergy, LatentFreeEnergy, Scalar
+from latentia.core.model import AbstractModel, Scalar
 from latentia.core.space import Space
 from latentia.likelihood.precision import double, to_double
 from latentia.likelihood.result import LogZ

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from latentia import samplers
-from latentia.core.model import Tempered
+from latentia.core.capabilities import Tempered
 from latentia.likelihood.annealing import anneal, blank, path
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.ops.arrays import batch_size

@@ -22,8 +22,9 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core import space
+from latentia.core.capabilities import Clamps, FreeEnergy
 from latentia.core.errors import CapabilityError, ParameterError
-from latentia.core.model import AbstractModel, Clamps, FreeEnergy
+from latentia.core.model import AbstractModel
 from latentia.inference.mean_field import MeanFieldInference
 from latentia.likelihood import enumeration
 from latentia.likelihood.annealing import anneal_chain, path

@@ -20,8 +20,8 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core import space
+from latentia.core.capabilities import Amortised
 from latentia.core.errors import CapabilityError, DataError, ParameterError, UnknownNameError
-from latentia.core.model import Amortised
 from latentia.likelihood import latent_annealing
 from latentia.likelihood.enumeration import LIMIT
 from latentia.likelihood.precision import batch_to_double, double, to_double

@@ -23,7 +23,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from latentia.core.model import Amortised, Scalar
+from latentia.core.capabilities import Amortised
+from latentia.core.model import Scalar
 from latentia.core.space import leaves
 from latentia.likelihood.annealing import schedule
 from latentia.likelihood.precision import batch_to_double, double, to_double

@@ -17,8 +17,9 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from latentia.core import space
+from latentia.core.capabilities import FreeEnergy
 from latentia.core.errors import CapabilityError
-from latentia.core.model import AbstractModel, FreeEnergy, Scalar
+from latentia.core.model import AbstractModel, Scalar
 from latentia.core.space import Space
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.ops.compiling import jitted

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from latentia.core.errors import DataError, FileFormatError, ParameterError
+from latentia.energies.autoencoding import AutoencoderModel, TiedEnergy
 from latentia.estimator import checks
 from latentia.estimator.reconstructing import (
     RECONSTRUCTION_CHECKS,
@@ -37,7 +38,6 @@ from latentia.estimator.reconstructing import (
 )
 from latentia.learning.optimizer import Schedule
 from latentia.learning.reconstruction import Jacobian
-from latentia.models.autoencoding import AutoencoderModel, TiedEnergy
 from latentia.ops import networks, random
 from latentia.ops.corruption import Kind
 from latentia.ops.networks import Held

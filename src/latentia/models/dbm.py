@@ -7,7 +7,7 @@ Layers z = (h¹, h², …) in a chain above x, neighbours coupled, with offsets 
 Neither p(h | x) nor F(x) is tractable: the data enter through the mean-field bound, the model's own samples through
 persistent chains, and all layers learn together from random weights (Salakhutdinov and Hinton, 2009; Montavon and
 Müller, 2012, for the centring that makes this work). Label units, where there are labels, are one more visible site
-that is joined to the top layer. The energy and everything that follows from it: :mod:`latentia.models.layered`.
+that is joined to the top layer. The energy and everything that follows from it: :mod:`latentia.energies.layered`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from latentia.abilities.finetuning import Finetunes
+from latentia.abilities.label_units import Labelled
 from latentia.core import space
 from latentia.core.errors import ParameterError
+from latentia.energies.layered import LayeredModel, apply_switches, label_energies
+from latentia.energies.replicated import ReplicatedRBM, assemble
 from latentia.estimator import checks, training
 from latentia.estimator.boltzmann import BOLTZMANN_CHECKS, BoltzmannEstimator
-from latentia.estimator.finetuning import Finetunes
-from latentia.estimator.label_units import Labelled
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.rows_to_learn import LearningRows, some_rows
 from latentia.learning import contrastive
@@ -35,8 +37,6 @@ from latentia.learning.compiled import AbstractPrepare
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Schedule
 from latentia.learning.stacking import Maker, Stage
-from latentia.models.layered import LayeredModel, apply_switches, label_energies
-from latentia.models.replicated import ReplicatedRBM, assemble
 from latentia.ops import random
 from latentia.ops.compiling import jitted
 from latentia.units import Bernoulli

@@ -9,7 +9,7 @@ A new RBM replaces the prior that the one below has over
 its hidden units, and a better prior raises a bound on log p(x) (Hinton, Osindero and Teh, 2006). Afterwards the
 recognition weights are untied from the generative ones and all of them learn together, up and down
 (:mod:`latentia.learning.up_down`). With labels, one softmax group joins the visibles of the last RBM. The energy
-and the bounds: :mod:`latentia.models.belief_net`.
+and the bounds: :mod:`latentia.energies.belief_net`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from jaxtyping import PRNGKeyArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from latentia.abilities.finetuning import Finetunes
+from latentia.abilities.label_units import Labelled
 from latentia.core import space
 from latentia.core.errors import ParameterError
+from latentia.energies.belief_net import DBNModel, row_bounds, switches
+from latentia.energies.belief_sampling import dream, fill_in
+from latentia.energies.rbm import RBMModel
 from latentia.estimator import checks, drawing, saving, training
 from latentia.estimator.boltzmann import BOLTZMANN_CHECKS, BoltzmannEstimator
-from latentia.estimator.finetuning import Finetunes
-from latentia.estimator.label_units import Labelled
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.rows_to_learn import LearningRows, some_rows
 from latentia.estimator.scoring import average
@@ -43,9 +46,6 @@ from latentia.learning.optimizer import Schedule
 from latentia.learning.stacking import Maker, Stage
 from latentia.learning.up_down import ContrastiveWakeSleep, UpDownState
 from latentia.likelihood.result import LogLikelihood
-from latentia.models.belief_net import DBNModel, row_bounds, switches
-from latentia.models.belief_sampling import dream, fill_in
-from latentia.models.rbm import RBMModel
 from latentia.ops import random
 from latentia.ops.compiling import jitted
 from latentia.units import Bernoulli
@@ -307,7 +307,7 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
 
         Free draws are Gibbs sweeps in the top RBM, then one pass down. With ``given`` a Markov chain over all
         layers draws the free entries of x from p(x_free | x_known). Its sweeps leave this distribution exactly as
-        it is: the recognition model only proposes (see :mod:`latentia.models.belief_sampling`). They visit the
+        it is: the recognition model only proposes (see :mod:`latentia.energies.belief_sampling`). They visit the
         hidden units one by one, so a sweep takes longer than a free one.
 
         Args:

@@ -21,8 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from latentia.core.capabilities import ExactPosterior, FreeEnergy, Initialised, Projected, Projections, Starts
 from latentia.core.errors import FileFormatError, ParameterError
-from latentia.core.model import ExactPosterior, FreeEnergy, Initialised, Projected, Projections, Scalar, Starts
+from latentia.core.model import Scalar
 from latentia.core.parameters import bias, scale, weight
 from latentia.core.space import Space
 from latentia.estimator import checks

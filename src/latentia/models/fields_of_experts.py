@@ -25,12 +25,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from latentia.core.capabilities import Encodes, FreeEnergy, Initialised, Starts
 from latentia.core.errors import DataError, ParameterError
-from latentia.core.model import Encodes, FreeEnergy, Initialised, Scalar, Starts
+from latentia.core.model import Scalar
 from latentia.core.parameters import bias, buffer, scale, weight
 from latentia.core.space import Space
-from latentia.estimator import checks, pictures
+from latentia.estimator import checks
 from latentia.estimator.energy import ENERGY_CHECKS, UnnormalisedEstimator
+from latentia.imaging import pictures
 from latentia.learning.optimizer import Schedule
 from latentia.ops import random
 from latentia.ops.arrays import cast_like

@@ -1,6 +1,6 @@
 """The Gaussian with a constrained precision matrix: an estimator that solves for it, or learns it like any energy.
 
-See :mod:`latentia.models.gaussian_energy` for the model.
+See :mod:`latentia.energies.gaussian_energy` for the model.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from sklearn.utils.metaestimators import available_if
 
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.errors import ParameterError
+from latentia.energies.gaussian_energy import GaussianEnergy, safe
 from latentia.estimator import checks, training
 from latentia.estimator.energy import ENERGY_CHECKS, EnergyEstimator
 from latentia.estimator.rows_to_learn import LearningRows, spread
@@ -23,7 +24,6 @@ from latentia.learning.batches import read_rows
 from latentia.learning.optimizer import Schedule
 from latentia.learning.solved import Solved
 from latentia.likelihood import free_energies, log_z
-from latentia.models.gaussian_energy import GaussianEnergy, safe
 from latentia.ops import graphical, random, whitening
 
 

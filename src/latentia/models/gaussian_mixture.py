@@ -23,8 +23,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from latentia.core.errors import DataError
-from latentia.core.model import (
+from latentia.core.capabilities import (
     Conditionals,
     Decodes,
     ExactSampler,
@@ -32,8 +31,9 @@ from latentia.core.model import (
     LatentFreeEnergy,
     MStep,
     Normalised,
-    Scalar,
 )
+from latentia.core.errors import DataError
+from latentia.core.model import Scalar
 from latentia.core.parameters import bias, scale
 from latentia.core.space import Space
 from latentia.estimator import checks

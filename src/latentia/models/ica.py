@@ -35,8 +35,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from sklearn.utils.metaestimators import available_if
 
 from latentia.core.algorithms import AbstractLearner
-from latentia.core.errors import DataError, ParameterError
-from latentia.core.model import (
+from latentia.core.capabilities import (
     Decodes,
     Encodes,
     ExactSampler,
@@ -44,9 +43,10 @@ from latentia.core.model import (
     Normalised,
     Relative,
     RelativeSlopes,
-    Scalar,
     Standardises,
 )
+from latentia.core.errors import DataError, ParameterError
+from latentia.core.model import Scalar
 from latentia.core.parameters import bias, buffer, weight
 from latentia.core.space import Space
 from latentia.estimator import checks, training

@@ -7,7 +7,7 @@ to one joint layer j, so that E is a sum of one deep Boltzmann machine per pathw
 
 A modality that is missing is one more layer without data: mean field infers it, clamped Gibbs sampling generates
 it, and the joint code given one modality is comparable with the joint code given another. Reference: Srivastava and
-Salakhutdinov (2012, 2014). The energy and all that follows from it: :mod:`latentia.models.layered`.
+Salakhutdinov (2012, 2014). The energy and all that follows from it: :mod:`latentia.energies.layered`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
+from latentia.abilities.finetuning import Finetunes
+from latentia.abilities.label_units import Labelled
 from latentia.core import space
 from latentia.core.errors import DataError, ParameterError
+from latentia.energies.layered import LayeredModel, apply_switches, label_energies
 from latentia.estimator import checks
-from latentia.estimator.finetuning import Finetunes
 from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
-from latentia.estimator.label_units import Labelled
 from latentia.estimator.rows import apply_rows
 from latentia.inference import infer_means
 from latentia.learning.optimizer import Schedule
-from latentia.models.layered import LayeredModel, apply_switches, label_energies
 from latentia.ops import random
 from latentia.units import Bernoulli
 from latentia.units import make as make_units

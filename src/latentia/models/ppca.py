@@ -21,9 +21,7 @@ from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.algorithms import AbstractLearner
-from latentia.core.errors import ParameterError
-from latentia.core.model import (
-    AbstractPosterior,
+from latentia.core.capabilities import (
     ClosedForm,
     Conditionals,
     Decodes,
@@ -32,8 +30,9 @@ from latentia.core.model import (
     LatentFreeEnergy,
     MStep,
     Normalised,
-    Scalar,
 )
+from latentia.core.errors import ParameterError
+from latentia.core.model import AbstractPosterior, Scalar
 from latentia.core.parameters import bias, scale, weight
 from latentia.core.space import Space
 from latentia.estimator import checks

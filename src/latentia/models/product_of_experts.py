@@ -23,7 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from latentia.core.model import Bounded, Encodes, Initialised, Projected, Projections, Scalar, Starts
+from latentia.core.capabilities import Bounded, Encodes, Initialised, Projected, Projections, Starts
+from latentia.core.model import Scalar
 from latentia.core.parameters import bias, buffer, scale, weight
 from latentia.core.space import Space
 from latentia.estimator import checks

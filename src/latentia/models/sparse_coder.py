@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+from latentia.abilities.sparse_codes import SPARSE_CHECKS, Method, SparseEstimator, checked_dictionary
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.errors import ParameterError
+from latentia.energies.sparse_coding import SparseCodingModel
 from latentia.estimator import checks, training
 from latentia.estimator.rows_to_learn import LearningRows, weighted
-from latentia.estimator.sparse import SPARSE_CHECKS, Method, SparseEstimator, checked_dictionary
-from latentia.models.sparse_coding import SparseCodingModel
 from latentia.ops import random
 
 

@@ -26,10 +26,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from latentia.abilities.finetuning import Finetunes
 from latentia.core import space
 from latentia.core.errors import DataError, ParameterError
+from latentia.energies.autoencoding import AutoencoderModel
+from latentia.energies.rbm import RBMModel
 from latentia.estimator import checks, saving, training
-from latentia.estimator.finetuning import Finetunes
 from latentia.estimator.fresh import fresh
 from latentia.estimator.reconstructing import (
     RECONSTRUCTION_CHECKS,
@@ -45,8 +47,6 @@ from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Schedule
 from latentia.learning.reconstruction import Reconstruction
 from latentia.learning.stacking import Maker, Stage
-from latentia.models.autoencoding import AutoencoderModel
-from latentia.models.rbm import RBMModel
 from latentia.ops import random
 from latentia.ops.compiling import jitted
 from latentia.ops.corruption import Kind

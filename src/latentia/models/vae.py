@@ -12,7 +12,7 @@ with means μ_k and a uniform prior,
 
     −ELBO = ½‖x − Wμ‖² + ½ Σ_k μ_k(1 − μ_k)‖w_k‖² − Σ_k H(μ_k) + K log 2 + (D/2) log 2π,
 
-exactly, and nothing needs to be drawn. See :mod:`latentia.models.vae_model` for the distributions.
+exactly, and nothing needs to be drawn. See :mod:`latentia.energies.vae_model` for the distributions.
 """
 
 from __future__ import annotations
@@ -27,22 +27,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from latentia.core import space
+from latentia.core.capabilities import Amortised
 from latentia.core.errors import DataError, FileFormatError, ParameterError
-from latentia.core.model import Amortised
+from latentia.energies import vae_model
+from latentia.energies.vae_model import AbstractVAE, Latents
+from latentia.energies.vae_parts import AbstractVisible, Bits, Reals, Sites, Variance
 from latentia.estimator import checks, training
 from latentia.estimator.base import Purpose
 from latentia.estimator.directed import DIRECTED_CHECKS, DirectedEstimator
 from latentia.inference.posteriors import n_numbers
 from latentia.learning.optimizer import Schedule
-from latentia.models import vae_model
-from latentia.models.vae_model import AbstractVAE, Latents
-from latentia.models.vae_parts import (
-    AbstractVisible,
-    Bits,
-    Reals,
-    Sites,
-    Variance,
-)
 from latentia.ops import random
 from latentia.ops.compiling import jitted
 from latentia.ops.networks import Activation, Held

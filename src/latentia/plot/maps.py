@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from latentia.core.capabilities import Decodes
 from latentia.core.errors import CapabilityError, DataError, ParameterError
-from latentia.core.model import Decodes
 from latentia.plot import shared
 from latentia.plot.shared import COLOURS, MARKERS, Source, source
 from latentia.report.latents import as_columns, picks_one

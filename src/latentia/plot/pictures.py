@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from latentia.core.capabilities import Decodes
 from latentia.core.errors import CapabilityError, ParameterError
-from latentia.core.model import Decodes
 from latentia.estimator.weights import input_weights, picture_shape
 from latentia.inference import code_space
 from latentia.plot import shared

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from latentia.core import space
-from latentia.core.model import Decodes, ProxSplit
+from latentia.core.capabilities import Decodes, ProxSplit
 from latentia.report import sprites
 from latentia.report.latents import (
     Group,

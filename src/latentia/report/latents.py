@@ -3,7 +3,7 @@
 Everything goes by capabilities and public attributes, never by a family's name. What a latent does is shown by
 
 - its filter where filters slide over pictures (``filters_``);
-- what switching it on changes in the visibles (:class:`~latentia.core.model.Decodes`);
+- what switching it on changes in the visibles (:class:`~latentia.core.capabilities.Decodes`);
 - else its row of ``components_``;
 - else the direction in which the visibles excite it most, by the gradient of the code.
 """
@@ -21,7 +21,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from latentia.core import space
-from latentia.core.model import Amortised, Decodes, Encodes, ExactPosterior
+from latentia.core.capabilities import Amortised, Decodes, Encodes, ExactPosterior
 from latentia.core.space import Space
 from latentia.ops.compiling import jitted
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from latentia.core import space
-from latentia.core.model import Decodes, ExactSampler
+from latentia.core.capabilities import Decodes, ExactSampler
 from latentia.estimator.tracing import trace
 from latentia.ops import random
 from latentia.ops.arrays import n_numbers

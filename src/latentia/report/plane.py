@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from latentia.abilities.labels import missing
 from latentia.core import space
-from latentia.core.model import Decodes
-from latentia.estimator.labels import missing
+from latentia.core.capabilities import Decodes
 from latentia.report import facts, plots
 from latentia.report.latents import as_columns, code_space, principal_axes
 from latentia.report.runs import Run

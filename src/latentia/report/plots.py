@@ -20,8 +20,8 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from latentia.abilities.labels import missing
 from latentia.core.errors import DataError
-from latentia.estimator.labels import missing
 from latentia.report.theme import BLUE, CLASSES, CSS_DPI, INK, MUTED, PAPER, SERIES, dress
 
 #: Grids of images are about this wide, in CSS pixels, and drawn at twice the density; a strip may be wider.

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from latentia.core.capabilities import ProxSplit
 from latentia.core.errors import CapabilityError
-from latentia.core.model import ProxSplit
 from latentia.report import curves, moving, plane, plots, theme
 from latentia.report.explorer import Explorer, explore
 from latentia.report.latents import (

@@ -8,7 +8,8 @@ import equinox as eqx
 from jaxtyping import PRNGKeyArray
 
 from latentia.core.algorithms import AbstractSampler
-from latentia.core.model import AbstractModel, Conditionals
+from latentia.core.capabilities import Conditionals
+from latentia.core.model import AbstractModel
 
 
 class GibbsState(eqx.Module):

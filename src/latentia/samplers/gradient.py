@@ -30,8 +30,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from latentia.core.algorithms import AbstractSampler, Metrics
+from latentia.core.capabilities import FreeEnergy
 from latentia.core.errors import ParameterError
-from latentia.core.model import AbstractModel, FreeEnergy
+from latentia.core.model import AbstractModel
 from latentia.core.space import Domain
 from latentia.ops.arrays import batch_size, cast, float_type
 

@@ -21,8 +21,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core import tempering
 from latentia.core.algorithms import AbstractSampler, Metrics
+from latentia.core.capabilities import Tempered
 from latentia.core.errors import ParameterError
-from latentia.core.model import AbstractModel, Tempered
+from latentia.core.model import AbstractModel
 from latentia.ops.arrays import cast, float_type
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from latentia.core.algorithms import AbstractLearner, Metrics, Need
-from latentia.core.model import ProxSplit
+from latentia.core.capabilities import ProxSplit
 from latentia.core.space import Domain
 from latentia.inference.proximal_split import SparseInference
 from latentia.learning.dictionary.atoms import Statistics, idle, replace, statistics

@@ -24,9 +24,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from latentia.core.model import Centred, Constrained, FreeEnergy, Initialised, Scalar, Settles
+from latentia.core.capabilities import Centred, Constrained, FreeEnergy, Initialised, Settles
+from latentia.core.model import Scalar
 from latentia.core.parameters import buffer, weight
-from latentia.models.layered import LayeredModel
+from latentia.energies.layered import LayeredModel
 from latentia.ops.arrays import float_type
 from latentia.units import AbstractUnits
 

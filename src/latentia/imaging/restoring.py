@@ -1,6 +1,6 @@
 """How one image goes through its patches and back: noise taken off, missing pixels filled in.
 
-See :mod:`latentia.estimator.patchwise` for what it computes.
+See :mod:`latentia.imaging.patchwise` for what it computes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import numpy as np
 from scipy.special import chdtrc, chdtri
 
 from latentia.core.errors import DataError, ParameterError
-from latentia.estimator import checks, coloured
+from latentia.estimator import checks
+from latentia.imaging import coloured
 from latentia.inference.sparse import sparse_encode
 from latentia.inference.sparse.masked import complete_signals
 from latentia.learning.progress import Display, Silent, display

@@ -25,8 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from latentia.core.model import (
-    AbstractPosterior,
+from latentia.core.capabilities import (
     Centred,
     Clamps,
     Constrained,
@@ -34,10 +33,10 @@ from latentia.core.model import (
     Initialised,
     LatentFreeEnergy,
     MeanField,
-    Scalar,
     Settles,
     Tempered,
 )
+from latentia.core.model import AbstractPosterior, Scalar
 from latentia.core.parameters import buffer, weight
 from latentia.inference import MeanFieldInference
 from latentia.ops.arrays import float_type, keep, weighted_mean

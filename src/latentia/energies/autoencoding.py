@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from latentia.core.capabilities import FreeEnergy, Initialised, Reconstructs
 from latentia.core.errors import CapabilityError
-from latentia.core.model import FreeEnergy, Initialised, Reconstructs, Scalar
+from latentia.core.model import Scalar
 from latentia.core.parameters import bias
 from latentia.core.space import Space
 from latentia.ops import networks

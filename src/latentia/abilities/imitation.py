@@ -13,9 +13,9 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from latentia.core.capabilities import ProxSplit
 from latentia.core.errors import CapabilityError, DivergenceError, ParameterError
 from latentia.core.files import write_json
-from latentia.core.model import ProxSplit
 from latentia.estimator import checks, saving, training
 from latentia.estimator.base import LatentEstimator
 from latentia.estimator.callbacks import told

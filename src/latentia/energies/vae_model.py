@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
-from latentia.core.model import (
+from latentia.core.capabilities import (
     Amortised,
     Conditionals,
     Constrained,
@@ -34,14 +34,14 @@ from latentia.core.model import (
     ExactSampler,
     ExpectedGiven,
     Initialised,
-    Scalar,
 )
+from latentia.core.model import Scalar
 from latentia.core.parameters import bias
 from latentia.core.space import Space
+from latentia.energies.vae_parts import AbstractVisible, Reader, Reals, Rung, Vector
 from latentia.inference import posteriors
 from latentia.inference.amortised import DiagonalGaussian
 from latentia.inference.posteriors import AbstractLayered, BottomUp, Coins, Mixture, TopDown, n_numbers, numbers_to
-from latentia.models.vae_parts import AbstractVisible, Reader, Reals, Rung, Vector
 from latentia.ops.arrays import keep
 from latentia.ops.networks import MLP
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from latentia.core.errors import DataError, ParameterError
-from latentia.estimator.pictures import is_array
+from latentia.imaging.pictures import is_array
 
 #: Rows are brightness and two differences of colour. It is orthonormal: white noise stays white, and as strong.
 OPPONENT = np.array([[1, 1, 1], [1, 0, -1], [0.5, -1, 0.5]]) / np.sqrt([[3], [2], [1.5]])

@@ -24,7 +24,7 @@ import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from latentia.core.model import (
+from latentia.core.capabilities import (
     Bounded,
     Conditionals,
     Constrained,
@@ -33,8 +33,8 @@ from latentia.core.model import (
     ExactSampler,
     Initialised,
     KnownLogZ,
-    Scalar,
 )
+from latentia.core.model import Scalar
 from latentia.core.parameters import bias, buffer, weight
 from latentia.core.space import Space
 from latentia.ops.compiling import jitted

@@ -31,13 +31,14 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core import space
+from latentia.core.capabilities import Bounded, Centred, Constrained, Decodes
 from latentia.core.errors import ParameterError
-from latentia.core.model import Bounded, Centred, Constrained, Decodes, Scalar
+from latentia.core.model import Scalar
 from latentia.core.parameters import buffer, weight
+from latentia.energies.rbm import RBMModel
 from latentia.learning.up_down import Path, UpDown
 from latentia.likelihood.importance import fingerprints
 from latentia.likelihood.precision import batch_to_double, double, to_double
-from latentia.models.rbm import RBMModel
 from latentia.ops.arrays import batch_size, weighted_mean
 from latentia.ops.compiling import jitted
 from latentia.units import AbstractUnits, Categorical, Factorial

@@ -7,8 +7,8 @@ from typing import Any, Self, cast
 import numpy as np
 from sklearn.utils.validation import column_or_1d
 
+from latentia.abilities.labels import class_codes, known_codes
 from latentia.core.errors import DataError
-from latentia.estimator.labels import class_codes, known_codes
 
 
 class Labelled:

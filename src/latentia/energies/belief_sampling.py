@@ -2,7 +2,7 @@
 
 Free draws are Gibbs sweeps in the top RBM and one pass down. With known visibles a Markov chain draws the others
 and all hidden layers from p(x_free, y, h¹ … h^L | x_known), for the joint density of
-:mod:`latentia.models.belief_net`. One sweep
+:mod:`latentia.energies.belief_net`. One sweep
 
 1. proposes h¹ … h^{L−1} together from the recognition model, h^L summed out, and accepts them with probability
    min(1, w′/w), w = p(x, y, h) / q(h | x): an independence step of Metropolis and Hastings;
@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from latentia.models.belief_net import DBNModel, Directed
+from latentia.energies.belief_net import DBNModel, Directed
 from latentia.ops.arrays import batch_size, cast_like, float_type, keep
 from latentia.ops.compiling import jitted
 from latentia.units import AbstractUnits

@@ -1,0 +1,268 @@
+"""Fine-tuning: a fitted generative model, unrolled into a feed-forward network, becomes a classifier.
+
+A host estimator says what its network is (``_feed_forward``: the hidden layers) and what it reads
+(``_network_inputs``), and gets ``finetune``, ``predict``, ``predict_proba`` and ``accuracy``. The generative model
+itself stays as it is. Hosts with label units of their own also say ``_label_probabilities`` and set ``classes_``;
+they can then predict before any fine-tuning.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar, cast
+
+import jax
+import numpy as np
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from latentia.abilities import finetuning_run
+from latentia.abilities.finetuning_run import RECIPE_CHECKS, Lesson, Recipe
+from latentia.abilities.labels import class_codes, known_codes
+from latentia.core.errors import DivergenceError
+from latentia.estimator import checks, saving
+from latentia.estimator.gradient import OptimizerName
+from latentia.estimator.rows import apply_rows
+from latentia.estimator.weighing import checked_weights, rows_with_weight
+from latentia.learning import fit as loop
+from latentia.learning.committee import Committee
+from latentia.learning.feed_forward import AbstractClassifier, Activation, FeedForward
+from latentia.learning.optimizer import Schedule
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class _OnceLabelled:
+    """A method that exists once there is something to predict with, so that ``hasattr`` tells the truth.
+
+    Tools ask an estimator by ``hasattr`` whether it predicts; a person who calls it too early reads why not.
+    """
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+        functools.update_wrapper(cast(Any, self), function)
+
+    def __get__(self, estimator: Any, owner: Any = None) -> Any:
+        if estimator is None:
+            return self.function
+        if "classes_" not in vars(estimator):
+            raise _not_labelled(estimator)  # an AttributeError too
+        return types.MethodType(self.function, estimator)
+
+
+def _once_labelled(function: Method) -> Method:
+    return cast(Method, _OnceLabelled(function))
+
+
+def _not_labelled(estimator: Any) -> NotFittedError:
+    name = type(estimator).__name__
+    if "model_" not in vars(estimator):
+        return NotFittedError(
+            f"This {name} is not fitted yet: call fit(X), then finetune(X, y), before predicting."
+        )
+    return NotFittedError(
+        f"This {name} cannot predict labels yet: it has learned from X alone. Call finetune(X, y) first, or fit "
+        "with labels where the model has label units."
+    )
+
+
+class Finetunes(abc.ABC):
+    """An estimator whose model can be unrolled into a classifier; put it before the estimator's base class."""
+
+    #: What a file keeps besides the model (see :mod:`latentia.estimator.saving`).
+    parts: ClassVar[Mapping[str, Any]] = {"classifier_": Committee}
+    #: What the hidden units of the network do.
+    network_activation: ClassVar[Activation] = "sigmoid"
+
+    #: The network, once fine-tuned; a committee where several were wanted.
+    classifier_: FeedForward | Committee
+    #: The labels, in the order of the columns of ``predict_proba``.
+    classes_: np.ndarray
+    #: Metrics of the fine-tuning.
+    finetune_history_: list[dict[str, float]]
+    random_state: Any
+    verbose: int
+
+    # -- what a host implements ----------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def _feed_forward(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Weights ``(n_in, n_out)`` and biases of the network's hidden layers, from the inputs upwards."""
+
+    @abc.abstractmethod
+    def _network_inputs(self, X: Any) -> np.ndarray:
+        """Rows of data, as the user gave them, as checked rows of inputs of the network."""
+
+    def _label_probabilities(self, X: Any) -> np.ndarray:
+        """p(label | x) of the generative model itself, one column for each of ``classes_``."""
+        raise _not_labelled(self)
+
+    # -- learning ------------------------------------------------------------------------------------------
+
+    def finetune(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sample_weight: Any = None,
+        n_networks: int = 1,
+        activation: Activation | None = None,
+        normalise: bool = False,
+        n_epochs: int = 50,
+        batch_size: int = 100,
+        learning_rate: float = 0.003,
+        schedule: Schedule = "linear",
+        optimizer: OptimizerName | Any = "adam",
+        momentum: float = 0.0,
+        dropout: float = 0.5,
+        input_dropout: float = 0.2,
+        max_norm: float = 0.0,
+        weight_decay: float = 0.0,
+        averaging: float = 0.0,
+        label_smoothing: float = 0.0,
+        input_noise: float = 0.0,
+        adversarial: float = 0.0,
+        virtual_adversarial: float = 0.0,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 5,
+        run_dir: Any = None,
+        resume: bool = False,
+        random_state: Any = None,
+    ) -> Self:
+        """Learn to tell labels apart, starting from the generative model's weights.
+
+        Minimises the cross-entropy mean −log p(y | x) of the unrolled network, thinned by dropout. The generative
+        model stays as it is; ``classifier_`` holds the network, ``classes_`` the labels and ``finetune_history_``
+        the metrics.
+
+        The defaults suit tens of thousands of rows on a laptop; fewer rows want more epochs, since steps count. A
+        long recipe for a GPU, after Srivastava et al. (2014), for the last tenths of a percent::
+
+            finetune(X, y, n_epochs=500, optimizer="sgd", learning_rate=0.1, momentum=0.95, max_norm=4.0,
+                     averaging=0.999)
+
+        Args:
+            X: data, ``(n, n_features)``, as for ``fit``.
+            y: one label per row: integers, strings, or any other few values. ``classes_`` are those that occur,
+                or those that the model's label units know, if all that occur are among them.
+            sample_weight: one non-negative weight per row; only ratios count. Rows of weight zero are left out, and
+                their labels are not looked at.
+            n_networks: how many networks learn side by side, each for itself; several predict by their mean
+                probability (:class:`~latentia.learning.committee.Committee`).
+            activation: what the hidden units of the network do: "sigmoid", "relu", "tanh"; by default what those
+                of the model do. Others than those start with the model's weights, not as its function.
+            normalise: normalise the fields of the hidden units by their moments over the batch (Ioffe and Szegedy,
+                2015), and in prediction by those over training rows. Wants a small ``dropout``, which those lack.
+            n_epochs: passes over the data.
+            batch_size: rows per update.
+            learning_rate: step size at the start; the default is one for "adam".
+            schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
+            optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
+            momentum: decay of past gradients; 0 means the optimiser's usual value.
+            dropout: part of the hidden values dropped at every step.
+            input_dropout: part of the inputs dropped at every step.
+            max_norm: largest norm of the weights into a unit; 0 sets no bound. A bound below the norms of the
+                generative weights takes away part of what they know.
+            weight_decay: shrinkage of the weights per unit of learning rate.
+            averaging: decay of a running average of the parameters that becomes the classifier; 0 for none.
+            label_smoothing: part of every label that is spread evenly over the classes.
+            input_noise: standard deviation of normal noise added to the inputs at every step.
+            adversarial: length of a step on the inputs to where the label is hardest to read; half of the loss is
+                taken there. 0 takes no step. About a tenth of the inputs' norm helps, at twice the time.
+            virtual_adversarial: length of a step on the inputs to where the prediction changes most; that it should
+                not change joins the loss. 0 takes no step. Two to three times the time.
+            early_stopping: stop when the (weighted) mean log p(y | x) of held-out rows no longer rises, and keep
+                the best network.
+            validation_fraction: rows held out for that, with all classes in proportion.
+            patience: epochs without a better score before stopping.
+            run_dir: folder for the metrics, checkpoints and the estimator with its classifier; None writes nothing.
+            resume: go on from the folder's checkpoint.
+            random_state: seed; the estimator's own by default.
+
+        References:
+            Hinton and Salakhutdinov (2006); Hinton et al. (2012), "Improving neural networks by preventing
+            co-adaptation of feature detectors"; Srivastava et al. (2014); Goodfellow, Shlens and Szegedy (2015);
+            Miyato, Maeda, Koyama and Ishii (2019); Ioffe and Szegedy (2015), "Batch normalization".
+        """
+        name = type(self).__name__
+        check_is_fitted(
+            self, "model_", msg=f"This {name} is not fitted yet: finetune starts from what fit(X) learned."
+        )
+        given = locals()
+        recipe = Recipe(**{field.name: given[field.name] for field in dataclasses.fields(Recipe)})
+        checks.check_parameters(recipe, RECIPE_CHECKS)
+        recipe = dataclasses.replace(recipe, activation=activation or self.network_activation)
+        state = self.random_state if random_state is None else random_state
+        seed = int(check_random_state(state).randint(2**31 - 1))
+        lesson = self._lesson(np.asarray(self._network_inputs(X), np.float32), y, sample_weight)
+        try:
+            result = finetuning_run.run(self, self._feed_forward(), lesson, recipe, seed)
+        except DivergenceError as error:
+            if error.result is not None:
+                self._keep_classifier(error.result, lesson.classes)
+            raise
+        self._keep_classifier(result, lesson.classes)
+        if recipe.run_dir is not None:
+            saving.save(self, Path(recipe.run_dir) / "model.safetensors")
+        return self
+
+    def _lesson(self, inputs: np.ndarray, y: Any, sample_weight: Any) -> Lesson:
+        """The rows to learn from: those without weight are left out before anything looks at them."""
+        n_rows = inputs.shape[0]
+        weights = checked_weights(sample_weight, n_rows)
+        kept = rows_with_weight(weights, n_rows)
+        classes, codes = class_codes(y, n_rows, kept)
+        known = np.asarray(vars(self).get("blueprint_", {}).get("classes", []))
+        if known.size and set(classes.tolist()) <= set(known.tolist()):
+            classes, codes = known, known_codes(classes[codes], known, kept.size)
+        rows = np.column_stack([inputs[kept], codes.astype(np.float32)])
+        return Lesson(rows, None if weights is None else weights[kept], classes)
+
+    def _keep_classifier(self, result: loop.Result, classes: np.ndarray) -> None:
+        self.classifier_, self.classes_, self.finetune_history_ = result.model, classes, result.history
+
+    def _forget_classifier(self) -> None:
+        for name in ("classifier_", "classes_", "finetune_history_"):
+            vars(self).pop(name, None)
+
+    def adopt(self, *arguments: Any, **options: Any) -> Self:
+        """Become a fitted estimator around a given model; a classifier that started from another goes."""
+        self._forget_classifier()
+        return cast(Any, super()).adopt(*arguments, **options)
+
+    def _train(self, *arguments: Any, **options: Any) -> None:
+        """Learning the generative model anew: a classifier that started from the old one is no longer its own."""
+        self._forget_classifier()
+        cast(Any, super())._train(*arguments, **options)
+
+    # -- use -----------------------------------------------------------------------------------------------
+
+    @_once_labelled
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """p(label | x), a row per example and a column for each of ``classes_``; nothing is dropped here."""
+        if "classifier_" in vars(self):
+            return apply_rows(_probabilities, self.classifier_, self._network_inputs(X))
+        return self._label_probabilities(X)
+
+    @_once_labelled
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable label of every row."""
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+    @_once_labelled
+    def accuracy(self, X: Any, y: Any) -> float:
+        """The part of the rows whose label is predicted."""
+        found = np.argmax(self.predict_proba(X), axis=1)
+        wanted = known_codes(y, self.classes_, found.shape[0])
+        return float(np.mean(found == wanted))
+
+
+def _probabilities(network: AbstractClassifier, inputs: Any) -> Any:
+    return jax.nn.softmax(network.logits(inputs))

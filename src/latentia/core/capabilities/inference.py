@@ -1,0 +1,163 @@
+"""Capabilities of inference: how z is found given x, and x given z."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar, Self
+
+from jaxtyping import Array, Float
+
+from latentia.core.model import AbstractModel, AbstractPosterior, Scalar
+
+
+class ExactPosterior(AbstractModel):
+    """p(z | x) is known in closed form."""
+
+    gives: ClassVar[str] = "transform, EM, the exact inference"
+
+    @abc.abstractmethod
+    def posterior(self, x: Any) -> AbstractPosterior:
+        """p(z | x)."""
+
+
+class Amortised(AbstractModel):
+    """A directed model, p(x, z) = p(x | z) p(z) = exp(−E(x, z)) with log Z = 0, and a learned q(z | x).
+
+    Every q bounds the likelihood from below: log p(x) ≥ E_q[log p(x | z)] − KL(q ‖ p(z)).
+    """
+
+    gives: ClassVar[str] = "evidence bounds, transform, likelihoods by importance"
+
+    @abc.abstractmethod
+    def recognise(self, x: Any) -> AbstractPosterior:
+        """q(z | x); of real latents one that says by ``place`` what standard normal noise becomes."""
+
+    @abc.abstractmethod
+    def log_given(self, x: Any, z: Any) -> Scalar:
+        """log p(x | z)."""
+
+    @abc.abstractmethod
+    def divergences(self, q: Any, z: Any) -> Float[Array, " latents"]:
+        """Terms, one for every latent, whose sum has mean KL(q ‖ p(z)) under z ~ q.
+
+        In closed form where that exists, and then they do not depend on z; else log q − log p at z.
+        """
+
+
+class ExpectedGiven(Amortised):
+    """E_q[log p(x | z)] is known in closed form."""
+
+    gives: ClassVar[str] = "the evidence bound and its gradient without sampling"
+
+    @abc.abstractmethod
+    def expected_log_given(self, x: Any, q: Any) -> Scalar:
+        """E_q[log p(x | z)]."""
+
+
+class Encodes(AbstractModel):
+    """x has a code that is a function of it: sources, whitened values, responses of filters.
+
+    The code of a model without latents (``z_space`` is empty); where it also :class:`Decodes`, ``decode`` takes the
+    code.
+    """
+
+    gives: ClassVar[str] = "transform of models without latents"
+
+    @property
+    @abc.abstractmethod
+    def code_space(self) -> Any:
+        """The codes: a pytree of :class:`~latentia.core.space.Space`."""
+
+    @abc.abstractmethod
+    def encode(self, x: Any) -> Any:
+        """The code of x."""
+
+
+class ProxSplit(AbstractModel):
+    """E(x, z) = ½‖s(x) − zD‖² + penalty(z): a least-squares part, and a penalty whose proximal map is known.
+
+    The code of x is the z that minimises E; the rows of D are atoms.
+    """
+
+    gives: ClassVar[str] = "sparse inference, dictionary learning, transform"
+
+    @property
+    @abc.abstractmethod
+    def dictionary(self) -> Float[Array, "k d"]:
+        """D, one atom a row."""
+
+    @property
+    @abc.abstractmethod
+    def penalty(self) -> Any:
+        """What sparse codes pay (see :mod:`latentia.ops.penalties`); None where only their number is limited."""
+
+    @abc.abstractmethod
+    def signal(self, x: Any) -> Any:
+        """s(x), what zD is to match: x itself, or x without its mean. Takes one example or a batch of them."""
+
+    @abc.abstractmethod
+    def with_dictionary(self, dictionary: Float[Array, "k d"]) -> Self:
+        """The model with other atoms."""
+
+
+class MeanField(AbstractModel):
+    """A model of latents alone (``x_space`` is empty) that factorial distributions q approximate.
+
+    With F = −log Σ_z exp(−E(z)), every q has E_q[E] − H(q) ≥ F, with equality for the true distribution.
+    """
+
+    gives: ClassVar[str] = "the variational positive phase, transform"
+
+    @abc.abstractmethod
+    def guess(self) -> AbstractPosterior:
+        """Where to start."""
+
+    @abc.abstractmethod
+    def refine(self, q: Any) -> AbstractPosterior:
+        """One round of exact block updates; never raises the variational energy."""
+
+    @abc.abstractmethod
+    def variational_energy(self, q: Any) -> Scalar:
+        """E_q[E(z)] − H(q), differentiable in θ with q held fixed."""
+
+    @abc.abstractmethod
+    def base_at(self, q: Any) -> Self:
+        """A model of the same structure, without coupling, that *is* q (see :class:`Tempered`)."""
+
+
+class Clamps(AbstractModel):
+    """The visibles can be fixed, which leaves a model of the latents: log Z of that model is −F(x)."""
+
+    gives: ClassVar[str] = "inference by mean field, likelihoods without F"
+
+    @abc.abstractmethod
+    def clamped(self, x: Any) -> MeanField:
+        """The model of z (and of those parts of x that are None) given x."""
+
+
+class Decodes(AbstractModel):
+    """The visibles' mean given the latents (or the code, see :class:`Encodes`) is known."""
+
+    gives: ClassVar[str] = "inverse_transform, reconstruct"
+
+    @abc.abstractmethod
+    def decode(self, z: Any) -> Any:
+        """E[x | z]."""
+
+
+class Reconstructs(Encodes, Decodes):
+    """x is judged by how it is rebuilt from its code: E(x) = Σ_j losses_j(x, encode(x)).
+
+    Such an energy need not be normalisable, and its log Z is not known: it ranks examples and models, and says
+    nothing of probabilities.
+    """
+
+    gives: ClassVar[str] = "learning by reconstruction, denoising, sparsity, contraction"
+
+    @abc.abstractmethod
+    def losses(self, x: Any, code: Any) -> Any:
+        """What each entry of x costs if it is rebuilt from a code; decode(code) is the best guess of x by it."""
+
+    @abc.abstractmethod
+    def squared_jacobian(self, x: Any) -> Scalar:
+        """‖∂encode/∂x‖²_F."""

@@ -1,0 +1,1 @@
+"""Energies that several families share."""

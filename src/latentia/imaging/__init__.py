@@ -1,0 +1,1 @@
+"""Work on images: patch by patch, grey and colour, rate against distortion."""
