@@ -52,8 +52,7 @@ from conformance_oracles import (
 from scipy.special import logsumexp
 
 import latentia
-from latentia.core import model as capabilities
-from latentia.core import parameters, space, tempering
+from latentia.core import capabilities, parameters, space, tempering
 from latentia.core.errors import CapabilityError
 from latentia.inference import Exact, MeanFieldInference
 from latentia.learning.closed_form import ClosedFormML

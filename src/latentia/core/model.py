@@ -22,7 +22,8 @@ Scalar = Float[Array, ""]
 _CAPABILITIES = (
     "FreeEnergy Projections Projected Normalised KnownLogZ LatentFreeEnergy ExactPosterior Amortised "
     "ExpectedGiven Encodes ProxSplit MeanField Clamps Conditionals Settles ExactSampler Starts Decodes "
-    "Reconstructs Tempered Centred Constrained Bounded MStep ClosedForm RelativeSlopes Relative Standardises Initialised"
+    "Reconstructs Tempered Centred Constrained Bounded MStep ClosedForm RelativeSlopes Relative Standardises "
+    "Initialised"
 )
 __getattr__ = moved(__name__, dict.fromkeys(_CAPABILITIES.split(), "latentia.core.capabilities"))
 
