@@ -25,8 +25,7 @@ from scipy.special import logsumexp
 
 import latentia
 from latentia import RBM, registry, samplers
-from latentia.core import model as capabilities
-from latentia.core import space
+from latentia.core import capabilities, space
 from latentia.core.algorithms import misfit
 from latentia.core.parameters import trainable
 from latentia.estimator.fresh import fresh

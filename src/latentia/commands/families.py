@@ -83,7 +83,7 @@ def refused(model: Any, taken: list[str]) -> dict[str, list[str]]:
 
 def capabilities(model: Any) -> list[tuple[str, str]]:
     """(capability, what it means) of everything that a model can do."""
-    from latentia.core import model as core
+    from latentia.core import capabilities as core
 
     kinds = [kind for kind in vars(core).values() if inspect.isclass(kind) and issubclass(kind, core.AbstractModel)]
     mine = [kind for kind in kinds if kind is not core.AbstractModel and isinstance(model, kind)]
