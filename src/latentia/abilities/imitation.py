@@ -19,6 +19,7 @@ from latentia.core.files import write_json
 from latentia.estimator import checks, saving, training
 from latentia.estimator.base import LatentEstimator
 from latentia.estimator.callbacks import told
+from latentia.estimator.declared import attribute
 from latentia.estimator.digests import digests
 from latentia.inference.sparse.unrolled import LISTA, Activation, PSDEncoder, UnrolledLayer, encode_with
 from latentia.learning import checkpoint
@@ -123,11 +124,11 @@ class Imitated(LatentEstimator):
     #: Fitted encoders, by the name of their attribute.
     parts: ClassVar[Mapping[str, Any]] = {"psd_": Imitation, "lista_": Imitation}
 
-    psd_: Imitation
-    lista_: Imitation
+    psd_: Imitation = attribute()
+    lista_: Imitation = attribute()
     #: Metrics of the last encoder's training.
-    encoder_history_: list[dict[str, float]]
-    codes: Any
+    encoder_history_: list[dict[str, float]] = attribute()
+    codes: Any = attribute()
 
     def fit_encoder(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -16,6 +16,7 @@ from latentia.abilities.imitation import Imitated
 from latentia.core.capabilities import ProxSplit
 from latentia.core.errors import DataError, ParameterError
 from latentia.estimator import checks, training
+from latentia.estimator.declared import Parameters, param
 from latentia.estimator.rows_to_learn import LearningRows
 from latentia.estimator.scoring import average
 from latentia.imaging.patchwise import PatchDictionary
@@ -58,41 +59,71 @@ def _error(name: str, value: Any) -> None:
         checks.number(0)(name, value)
 
 
-SPARSE_CHECKS: dict[str, checks.Check] = {
-    "alpha": checks.number(0, open_low=True),
-    "penalty": _penalty,
-    "ratio": checks.number(0, 1),
-    "q": checks.number(0, 1, open_low=True, open_high=True),
-    "n_nonzero": checks.integer(1, optional=True),
-    "error": _error,
-    "inference": checks.one_of(*_SOLVES, "auto"),
-    "nonnegative_codes": checks.flag,
-    "center": checks.flag,
-    "tol": checks.number(0, open_low=True),
-    "max_code_iter": checks.integer(1, optional=True),
-    "n_threads": checks.integer(1, optional=True),
-}
+class Penalised(Parameters):
+    """The strength of what keeps codes sparse, which comes second where parameters are given without names."""
+
+    alpha: float = param(
+        default=0.1,
+        check=checks.number(0, open_low=True),
+        doc="strength of the penalty; not divided by the number of features.",
+        kw_only=False,
+    )
 
 
-class SparseEstimator(PatchDictionary, Imitated):
-    """Codes z = argmin ½‖x − zD‖² + penalty(z); families list the parameters in their own ``__init__``."""
+class SparseEstimator(PatchDictionary, Penalised, Imitated):
+    """Codes z = argmin ½‖x − zD‖² + penalty(z)."""
 
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = SPARSE_CHECKS
     accepts_sparse: ClassVar[bool] = True
 
-    alpha: float
-    penalty: Any
-    ratio: float
-    q: float
-    groups: Any
-    n_nonzero: int | None
-    error: float | None
-    inference: str
-    nonnegative_codes: bool
-    center: bool
-    tol: float
-    max_code_iter: int | None
-    n_threads: int | None
+    penalty: Any = param(
+        default="l1",
+        check=_penalty,
+        doc='"l1", "elastic_net", "l0", "lq", "group", or an object of ``latentia.ops.penalties``.',
+    )
+    ratio: float = param(default=0.5, check=checks.number(0, 1), doc="of an elastic net, the part of the ℓ1 norm.")
+    q: float = param(
+        default=0.5,
+        check=checks.number(0, 1, open_low=True, open_high=True),
+        doc="of an ℓq penalty, the power between 0 and 1.",
+    )
+    groups: Any = param(default=None, doc="of a group penalty, the number of its group for every atom.")
+    n_nonzero: int | None = param(
+        default=None,
+        check=checks.integer(1, optional=True),
+        doc="most atoms in a code, found by matching pursuit; alpha and penalty then have no part in it.",
+    )
+    error: float | None = param(
+        default=None,
+        check=_error,
+        doc="squared error ‖x − zD‖² at which a code has enough atoms; like n_nonzero, or together with it.",
+    )
+    inference: Method = param(
+        default="auto",
+        check=checks.one_of(*_SOLVES, "auto"),
+        doc='how codes are found: "cd", "lars", "ista", "fista", "omp", "ols", "iht", "working" (for an '
+        'accelerator); "auto" by the penalty.',
+    )
+    nonnegative_codes: bool = param(default=False, check=checks.flag, doc="codes without negative entries.")
+    center: bool = param(
+        default=False,
+        check=checks.flag,
+        doc="subtract the mean of the data first, and add it in reconstructions.",
+    )
+    tol: float = param(
+        default=1e-4,
+        check=checks.number(0, open_low=True),
+        doc="certified relative duality gap of the codes.",
+    )
+    max_code_iter: int | None = param(
+        default=None,
+        check=checks.integer(1, optional=True),
+        doc="most iterations a code; None for the solver's own limit.",
+    )
+    n_threads: int | None = param(
+        default=None,
+        check=checks.integer(1, optional=True),
+        doc="threads of the compiled solvers; None for all cores. The result is the same for any number.",
+    )
 
     # -- what the parameters say ---------------------------------------------------------------------------
 

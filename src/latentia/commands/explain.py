@@ -76,9 +76,9 @@ def explanation(entry: Family) -> dict[str, Any]:
 
 def _shared() -> set[str]:
     """Parameters that mean the same in every family."""
-    from latentia.estimator.gradient import GRADIENT_CHECKS
+    from latentia.estimator.groups import GENERAL
 
-    return {*GRADIENT_CHECKS, *parameters.MANAGED, *parameters.OBJECTS, "objective", "optimizer", "random_state"}
+    return {name for group in GENERAL for name in group.declared}
 
 
 def _text(facts: dict[str, Any]) -> str:

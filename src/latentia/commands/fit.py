@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 from latentia.commands import parameters, signatures
 from latentia.commands.completion import complete_data, complete_family
-from latentia.commands.console import duration, emit, json_option, told, working
+from latentia.commands.console import duration, emit, json_option, remark, told, working
 from latentia.commands.errors import Interrupted, was_interrupted
 from latentia.commands.guide import Reading
 from latentia.commands.inputs import CONFIG, MODEL, Source, data_option, load_data, read_config, target_option
@@ -178,9 +178,9 @@ def _fit(
         known = inspect.signature(entry.estimator()).parameters
         if logs and "callbacks" not in known:
             raise ParameterError(f"{entry.name} has no steps to log: leave out --log.")
-        params = {**_settled(entry, out, resume), **params, **managed}
+        params = {**_settled(entry, out, resume), **_current(entry, params), **managed}
         estimator = entry.estimator()(**{name: value for name, value in params.items() if name in known})
-        check_parameters(estimator, estimator.parameter_checks)  # before data are loaded or folders made
+        check_parameters(estimator)  # before data are loaded or folders made
         if target is None and resume:
             target = (read_config(out).get("data") or {}).get("target")
         check_target(entry, target)
@@ -205,7 +205,16 @@ def _settled(entry: Family, out: Path, resume: bool) -> dict[str, Any]:
         return {"random_state": secrets.randbelow(2**31)}
     if config.get("family") != entry.name:
         raise RunFolderError(f"The run in {out} trains {config.get('family')}, not {entry.name}.")
-    return dict(config.get("params") or {})
+    return entry.estimator().current_names(config.get("params") or {})
+
+
+def _current(entry: Family, params: dict[str, Any]) -> dict[str, Any]:
+    """Options under their present names; who used a former one is told."""
+    found = entry.estimator().current_names(params)
+    dashed = lambda names: ", ".join(f"--{name.replace('_', '-')}" for name in names)  # noqa: E731
+    if former := sorted(set(params) - set(found)):
+        remark(f"{dashed(former)}: a former name, now {dashed(sorted(set(found) - set(params)))}")
+    return found
 
 
 def check_target(entry: Family, target: Any) -> None:

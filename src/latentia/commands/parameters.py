@@ -1,4 +1,4 @@
-"""Options from an estimator: names, types and defaults from its ``__init__``, help from its docstring."""
+"""Options from an estimator: names, types and defaults from its signature, help from its docstring."""
 
 from __future__ import annotations
 
@@ -67,11 +67,13 @@ def options(estimator: type | Signature) -> list[click.Option]:
     """One option per parameter of the estimator that a command line can give, in the signature's order."""
     signature = estimator if isinstance(estimator, Signature) else signatures.of(estimator)
     texts = descriptions(signature.doc)
-    return [
-        _option(each.name, each.hint, each.default, texts.get(each.name, ""))
-        for each in signature.parameters
-        if each.name not in MANAGED + OBJECTS
-    ]
+    wanted = {each.name: each for each in signature.parameters if each.name not in MANAGED + OBJECTS}
+    found = [_option(each.name, each.hint, each.default, texts.get(each.name, "")) for each in wanted.values()]
+    for former, name in signature.former.items():  # understood, but shown nowhere
+        option = _option(former, wanted[name].hint, wanted[name].default, texts.get(name, ""))
+        option.hidden = True
+        found.append(option)
+    return found
 
 
 def _option(name: str, hint: Any, default: Any, text: str) -> click.Option:

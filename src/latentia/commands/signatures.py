@@ -1,4 +1,4 @@
-"""What an estimator's ``__init__`` takes, read from its source without importing it.
+"""What an estimator takes, read from its source without importing it.
 
 Importing a family means importing JAX, which takes longer than a person waits for help, for a completed word or
 for an answer to a mistyped option. The source says the same: names, annotations, defaults and the docstring are
@@ -13,8 +13,11 @@ import functools
 import importlib
 import inspect
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from latentia.estimator.declared import Parameters, documented
 
 ROOT = Path(__file__).parents[1]
 _PLAIN = {"int": int, "float": float, "str": str, "bool": bool, "Any": Any}
@@ -33,10 +36,11 @@ class Parameter:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """The parameters of an estimator and its docstring."""
+    """The parameters of an estimator, its docstring, and present names of parameters by former ones."""
 
     doc: str
     parameters: tuple[Parameter, ...]
+    former: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __contains__(self, name: str) -> bool:
         return any(parameter.name == name for parameter in self.parameters)
@@ -47,7 +51,8 @@ def of(estimator: type) -> Signature:
     hints = typing.get_type_hints(estimator.__init__)
     found = inspect.signature(estimator).parameters
     parameters = (Parameter(name, hints.get(name, Any), each.default) for name, each in found.items())
-    return Signature(inspect.getdoc(estimator) or "", tuple(parameters))
+    former = estimator.former_names() if issubclass(estimator, Parameters) else {}
+    return Signature(inspect.getdoc(estimator) or "", tuple(parameters), former)
 
 
 @functools.lru_cache
@@ -96,6 +101,28 @@ class _Source:
                         return _Source.open(str(node.module)).value(alias.name)
         return None
 
+    def owner(self, name: str) -> tuple[_Source, ast.ClassDef]:
+        """The class of that name and the source that it stands in."""
+        for node in self.tree.body:
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                return self, node
+        return _Source.open(self._imported(name)).owner(name)
+
+    def has(self, name: str) -> bool:
+        """Whether a class of that name is one of this package's."""
+        try:
+            self.owner(name)
+        except LookupError:
+            return False
+        return True
+
+    def _imported(self, name: str) -> str:
+        for node in self.tree.body:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("latentia."):
+                if any(alias.name == name for alias in node.names):
+                    return str(node.module)
+        raise LookupError(name)
+
     def hint(self, node: ast.expr | None) -> Any:
         """An annotation as the type that it names; ``object`` for all that no option type follows from."""
         match node:
@@ -121,25 +148,67 @@ class _Source:
 
 
 def _from_source(target: str) -> Signature:
+    """The signature from the declarations (see :mod:`latentia.estimator.declared`) of a class and of its parents."""
     module, _, name = target.partition(":")
-    source = _Source.open(module)
-    owner = next((n for n in source.tree.body if isinstance(n, ast.ClassDef) and n.name == name), None)
-    if owner is None:
-        raise LookupError(target)
-    init = next((n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
-    if init is None:
-        raise LookupError(f"{target}.__init__")
-    taken = init.args
-    positional = [*taken.posonlyargs, *taken.args][1:]
-    empty: list[ast.expr | None] = [None] * (len(positional) - len(taken.defaults))
-    pairs = [*zip(positional, [*empty, *taken.defaults], strict=True)]
-    pairs += zip(taken.kwonlyargs, taken.kw_defaults, strict=True)
-    parameters = (
-        Parameter(
-            each.arg,
-            Any if each.annotation is None else source.hint(each.annotation),
-            inspect.Parameter.empty if default is None else source.default(default),
-        )
-        for each, default in pairs
-    )
-    return Signature(ast.get_docstring(owner) or "", tuple(parameters))
+    line = _line(_Source.open(module), name)
+    if any(
+        isinstance(node, ast.FunctionDef) and node.name == "__init__" for _, owner in line for node in owner.body
+    ):
+        raise LookupError(f"{target} writes its constructor by hand")
+    found: dict[str, dict[str, Any]] = {}
+    outwards: list[str] = []
+    inwards: dict[str, list[str]] = {}
+    for source, owner in reversed(line):
+        inwards[owner.name] = []
+        for node in owner.body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            if isinstance(targets[0], ast.Name):
+                _declare(source, node, targets[0].id, found, inwards[owner.name])
+        outwards += inwards[owner.name]
+    first = [each for each in dict.fromkeys(outwards) if not found[each].get("kw_only", True)]
+    rest = [each for _, owner in line for each in inwards[owner.name] if each not in first]
+    parameters = (Parameter(each, found[each]["hint"], found[each]["default"]) for each in (*first, *rest))
+    former = {found[each]["formerly"]: each for each in (*first, *rest) if found[each].get("formerly")}
+    doc = documented(ast.get_docstring(line[0][1]) or "", ((each, found[each]["doc"]) for each in (*first, *rest)))
+    return Signature(doc, tuple(parameters), former)
+
+
+def _declare(
+    source: _Source, node: Any, name: str, found: dict[str, dict[str, Any]], introduced: list[str]
+) -> None:
+    """What a statement in the body of a class declares or changes."""
+    value = node.value
+    maker = value.func.id if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) else None
+    if maker == "attribute" or value is None or (maker != "param" and name not in found):
+        return
+    if maker in ("param", "changed"):
+        assert isinstance(value, ast.Call)
+        facts = {str(each.arg): source.default(each.value) for each in value.keywords if each.arg != "check"}
+    else:
+        facts = {"default": source.default(value)}
+    if maker == "param":
+        facts["hint"] = source.hint(node.annotation)
+        if name not in found:
+            introduced.append(name)
+        found[name] = {}
+    found[name] |= facts
+
+
+def _line(source: _Source, name: str) -> list[tuple[_Source, ast.ClassDef]]:
+    """A class and its parents in this package, in the order in which Python looks things up."""
+    source, owner = source.owner(name)
+    parents = [base.id for base in owner.bases if isinstance(base, ast.Name)]
+    known = [parent for parent in parents if source.has(parent)]
+    rows = [_line(source, parent) for parent in known]
+    return [(source, owner), *_merged([*rows, [row[0] for row in rows]])]
+
+
+def _merged(rows: list[list[Any]]) -> list[Any]:
+    """C3: always the first head that is in no tail."""
+    found = []
+    while rows := [row for row in rows if row]:
+        tails = {each[1] for row in rows for each in row[1:]}
+        head = next(row[0] for row in rows if row[0][1] not in tails)
+        found.append(head)
+        rows = [[each for each in row if each[1] is not head[1]] for row in rows]
+    return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -40,8 +40,10 @@ from latentia.core.capabilities import (
 from latentia.core.errors import CapabilityError, DataError, DivergenceError, NotNormalisableError
 from latentia.core.model import AbstractModel
 from latentia.estimator import callbacks, card, checks, saving, training
+from latentia.estimator.declared import attribute
 from latentia.estimator.drawing import draw
 from latentia.estimator.fresh import fresh
+from latentia.estimator.groups import Seed, Verbosity
 from latentia.estimator.memory import MOST_SEED, following, forget
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.rows_to_learn import LearningRows, some_rows, split, weighted
@@ -59,17 +61,13 @@ from latentia.ops.compiling import jitted
 Purpose = Literal["training", "coding", "scoring"]
 
 
-class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, abc.ABC):
+class LatentEstimator(Seed, Verbosity, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, abc.ABC):
     """A model with a scikit-learn face. See the module's docstring for what a family implements."""
 
     #: The name in the registry.
     family: ClassVar[str]
     #: The fitted model, an :class:`equinox.Module`.
-    model_: Any
-    random_state: Any
-    verbose: int
-    #: What each parameter may be.
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {}
+    model_: Any = attribute()
     #: Whether rows may come as a sparse matrix; they then stay on the host, for learners that work there.
     accepts_sparse: ClassVar[bool] = False
 
@@ -128,7 +126,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             sample_weight: one non-negative weight per row; a row of weight zero is left out, and one of weight two
                 counts as two rows.
         """
-        checks.check_parameters(self, self.parameter_checks)
+        checks.check_parameters(self)
         seed = self._first_seed()
         X, y, weights = weighted(self._validate(X, reset=True), y, sample_weight, least=2)
         forget(self)
@@ -146,7 +144,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     def _pass_over(self, X: Any, y: Any, sample_weight: Any) -> Self:
         """One pass over more rows, going on from the model so far (or beginning), with other random numbers."""
-        checks.check_parameters(self, self.parameter_checks)
+        checks.check_parameters(self)
         goes_on = "model_" in vars(self)
         X, y, weights = weighted(self._validate(X, reset=not goes_on), y, sample_weight)
         if goes_on:

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 from latentia.estimator import checks
 from latentia.estimator.base import LatentEstimator
+from latentia.estimator.declared import changed, param
+from latentia.estimator.groups import Callbacks, Components, Epochs, RunFolder
 from latentia.estimator.training import Plan
 from latentia.learning.fit import Event
 
-BATCH_CHECKS: dict[str, checks.Check] = {
-    "n_components": checks.integer(1),
-    "n_epochs": checks.integer(1),
-    "tol": checks.number(0),
-    "resume": checks.flag,
-}
 
-
-class BatchEstimator(LatentEstimator):
+class BatchEstimator(Components, Epochs, RunFolder, Callbacks, LatentEstimator):
     """Every step sees all rows; stops when the log-likelihood gains less than ``tol`` a step."""
 
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = BATCH_CHECKS
+    tol: float = param(
+        default=1e-4,
+        check=checks.number(0),
+        doc="least gain of the mean log-likelihood a step; a smaller one ends the fit.",
+    )
 
-    n_components: int
-    n_epochs: int
-    tol: float
-    run_dir: Any
-    resume: bool
-    callbacks: Any
+    n_epochs = changed(default=200, doc="most EM steps.")
+    callbacks = changed(doc="functions called with a ``latentia.learning.fit.Event`` after every step; True stops.")
 
     def _steps(self) -> int:
         return self.n_epochs

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import numpy as np
 
 from latentia.core import space
 from latentia.core.errors import DataError
-from latentia.estimator import checks, training
+from latentia.estimator import training
 from latentia.estimator.base import Purpose
-from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
-from latentia.units import UNITS
-
-BOLTZMANN_CHECKS: dict[str, checks.Check] = {
-    **GRADIENT_CHECKS,
-    "visible": checks.one_of(*UNITS),
-    "n_states": checks.integer(2, optional=True),
-    "binarize": checks.one_of("sample", "threshold", None),
-    "weight_scale": checks.number(0),
-}
+from latentia.estimator.declared import attribute
+from latentia.estimator.gradient import GradientEstimator
+from latentia.estimator.groups import (
+    Centring,
+    Chains,
+    GreyValues,
+    InitialWeights,
+    Objective,
+    Replicas,
+    States,
+    VisibleUnits,
+)
 
 _FIX = {
     "bernoulli": "For grey values in [0, 1] pass binarize='sample' or 'threshold'; else use real units "
@@ -32,15 +33,20 @@ _FIX = {
 }
 
 
-class BoltzmannEstimator(GradientEstimator):
+class Visibles(VisibleUnits, States, GreyValues):
+    """The parameters of families whose user chooses the visible units; before :class:`BoltzmannEstimator`."""
+
+
+class BoltzmannEstimator(Objective, Chains, Replicas, Centring, InitialWeights, GradientEstimator):
     """One visible layer of a named unit type; binary ones may take grey values as probabilities."""
 
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = BOLTZMANN_CHECKS
+    #: Parameters of families that let their user choose (see :class:`Visibles`).
+    visible: str = attribute()
+    n_states: int | None = attribute(default=None)
+    binarize: str | None = attribute(default=None)
 
-    visible: str
-    n_states: int | None
-    binarize: str | None
-    weight_scale: float
+    n_epochs = 20
+    optimizer = "sgd"
 
     def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
         facts = super()._blueprint(X)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,16 +73,17 @@ def flag(name: str, value: Any) -> None:
         raise ParameterError(f"{name} must be True or False, got {value!r}.")
 
 
-def check_parameters(estimator: Any, checks: Mapping[str, Check]) -> None:
-    """Check every parameter that has a check; NumPy's numbers become Python's.
+def check_parameters(holder: Any) -> None:
+    """Check every parameter whose declaration says how; NumPy's numbers become Python's.
 
     A number of NumPy's has a type, which computations with it would take on; a Python number takes on theirs.
     """
-    for name, value in list(vars(estimator).items()):
+    for name, value in list(vars(holder).items()):
         if name == name.strip("_") and isinstance(value, np.generic):  # not what was fitted
-            object.__setattr__(estimator, name, value.item())  # a recipe's fields are frozen
-    for name, check in checks.items():
-        check(name, getattr(estimator, name))
+            setattr(holder, name, value.item())
+    for each in holder.declared.values():
+        if each.check is not None:
+            each.check(each.name, getattr(holder, each.name))
 
 
 def _or_none(optional: bool) -> str:

@@ -1,13 +1,13 @@
 """The base class of estimators of directed models with a learned posterior: bounds, pictures of the code, gaps.
 
-A family implements ``build`` and lists the parameters; the model has the capability
+A family implements ``build`` and declares its own parameters; the model has the capability
 :class:`~latentia.core.capabilities.Amortised`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,7 +20,9 @@ from latentia.core.capabilities import Amortised
 from latentia.core.errors import DataError, ParameterError
 from latentia.core.parameters import trainable
 from latentia.estimator import checks
-from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator, monitored
+from latentia.estimator.declared import changed, param
+from latentia.estimator.gradient import GradientEstimator, monitored
+from latentia.estimator.groups import Objective
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.scoring import average
 from latentia.estimator.training import Plan
@@ -33,35 +35,50 @@ from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops import random
 from latentia.ops.compiling import jitted
 
-DIRECTED_CHECKS: dict[str, checks.Check] = {
-    **{n: c for n, c in GRADIENT_CHECKS.items() if n not in ("n_chains", "n_replicas", "centring")},
-    "gradient": checks.one_of("auto", *GRADIENTS),
-    "beta": checks.number(0),
-    "warmup": checks.number(0),
-    "free_bits": checks.number(0),
-    "temperature": checks.number(0, open_low=True),
-}
 #: Draws for every row in what is followed while training.
 _FEW = 8
 
 
-class DirectedEstimator(GradientEstimator):
-    """Learns by evidence bounds; families list the parameters in their own ``__init__``."""
+class DirectedEstimator(Objective, GradientEstimator):
+    """Learns by evidence bounds."""
 
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = DIRECTED_CHECKS
+    n_draws: int = param(
+        default=1,
+        check=checks.integer(1),
+        doc='draws of the latents for each example; the bound "iwae" rises with it.',
+        formerly="k",
+    )
+    gradient: str = param(
+        default="auto",
+        check=checks.one_of("auto", *GRADIENTS),
+        doc='"auto", "reparametrised", "doubly_reparametrised" (for "iwae"), "score_function", "rloo", and for '
+        'binary latents "gumbel" and "straight_through", which are biased; "exact" for a linear Gaussian decoder '
+        'or a few binary latents. "auto" goes through the draws of real latents and takes "rloo" for binary ones.',
+    )
+    beta: float = param(default=1.0, check=checks.number(0), doc="weight of the divergence.")
+    warmup: float = param(default=0.0, check=checks.number(0), doc="epochs over which that weight rises from 0.")
+    free_bits: float = param(
+        default=0.0,
+        check=checks.number(0),
+        doc="nats of divergence that each latent may have without paying.",
+    )
+    temperature: float = param(
+        default=0.5, check=checks.number(0, open_low=True), doc='of relaxed draws ("gumbel").'
+    )
 
-    gradient: str
-    beta: float
-    warmup: float
-    free_bits: float
-    temperature: float
-    centring: float = 0.0  # nothing to centre
+    objective = changed(default="elbo", doc='"elbo", "iwae", or an objective object.')
+    learning_rate = 0.001
+    early_stopping = changed(doc="stop when the bound of held-out rows no longer rises.")
+    monitor = changed(
+        doc='the bound of a few training rows as a metric after every epoch: "auto" and "always" follow it, None '
+        "does not."
+    )
 
     # -- learning ----------------------------------------------------------------------------------------------
 
     def _objective_numbers(self) -> dict[str, Any]:
-        names = ("k", "gradient", "beta", "free_bits", "temperature")
-        return {name: getattr(self, name) for name in names}
+        names = ("gradient", "beta", "free_bits", "temperature")
+        return {"k": self.n_draws, **{name: getattr(self, name) for name in names}}
 
     def _bound(self, **changes: Any) -> Any:
         """The objective, with some of its numbers changed."""
@@ -113,7 +130,8 @@ class DirectedEstimator(GradientEstimator):
         for name in self._fitting_gradients(model) if gradients is None else gradients:
             if name == "exact" and exact is None:
                 continue
-            bound = self._bound(gradient=name, k=max(self.k, 2) if name == "rloo" else self.k, warmup=0.0)
+            n_draws = max(self.n_draws, 2) if name == "rloo" else self.n_draws
+            bound = self._bound(gradient=name, k=n_draws, warmup=0.0)
             mean, variance = map(np.asarray, _moments(bound, model, x, jax.random.split(key, n_repeats)))
             found[name] = _noise(name, mean, variance, n_repeats, exact)
         if show:
@@ -123,7 +141,7 @@ class DirectedEstimator(GradientEstimator):
     def _fitting_gradients(self, model: Any) -> list[str]:
         domains = {leaf.domain for leaf in space.leaves(model.z_space)}
         only = "exact" if self.objective == "iwae" else "doubly_reparametrised"
-        few = ("rloo",) if self.objective == "iwae" and self.k < 2 else ()
+        few = ("rloo",) if self.objective == "iwae" and self.n_draws < 2 else ()
         return [n for n, g in GRADIENTS.items() if domains <= set(g.latents) and n != only and n not in few]
 
     def _exact_gradient(self, model: Any, x: Any, key: Any) -> np.ndarray | None:

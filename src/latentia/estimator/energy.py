@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from latentia.core.capabilities import FreeEnergy
 from latentia.estimator import checks
-from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
-
-ENERGY_CHECKS: dict[str, checks.Check] = {
-    **{name: check for name, check in GRADIENT_CHECKS.items() if name not in ("n_replicas", "centring")},
-    "noise_ratio": checks.integer(1),
-}
+from latentia.estimator.declared import Parameters, changed, param
+from latentia.estimator.gradient import GradientEstimator
+from latentia.estimator.groups import Chains, Objective
+from latentia.ops.experts import EXPERTS
 
 
-class EnergyEstimator(GradientEstimator):
-    """Learns an energy by score matching, noise contrast or chains; families list the parameters themselves.
+class NoiseSamples(Parameters):
+    """For objectives that contrast the data with noise."""
 
-    A family's ``__init__`` has, beside its own parameters, those of :class:`GradientEstimator` except
-    ``n_replicas`` and ``centring``, and ``noise_ratio``: noise samples for each example, for the objectives that
-    contrast the data with noise.
-    """
+    noise_ratio: int = param(
+        default=1,
+        check=checks.integer(1),
+        doc="noise samples for each example, for the objectives that contrast data with noise.",
+    )
 
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = ENERGY_CHECKS
 
-    noise_ratio: int
-    centring: float = 0.0  # nothing to centre
+class ExpertFunctions(Parameters):
+    """For energies that are sums of functions of filters."""
+
+    expert: str = param(
+        default="student_t",
+        check=checks.one_of(*EXPERTS),
+        doc='φ: "student_t", "log_cosh" (also called "logistic"), "charbonnier", "gsm" (a mixture of Gaussians '
+        'whose weights are learned), "gaussian".',
+    )
+    ridge: float = param(default=0.01, check=checks.number(0), doc="ε at the start; it is learned too.")
+
+
+class EnergyEstimator(Objective, Chains, NoiseSamples, GradientEstimator):
+    """Learns an energy by score matching, noise contrast or chains."""
+
+    objective = changed(
+        default="sliced_score_matching",
+        doc='"sliced_score_matching", "score_matching", "denoising_score_matching", "nce", "conditional_nce", '
+        '"hybrid", or an objective object.',
+    )
+    learning_rate = 0.003
+    monitor = changed(
+        doc='the score-matching objective of a few training rows as a metric after every epoch: "auto" and '
+        '"always" follow it, None does not.'
+    )
 
     def _objective_numbers(self) -> dict[str, Any]:
-        return {"k": self.k, "n_chains": self.n_chains, "ratio": self.noise_ratio}
+        return {**super()._objective_numbers(), "ratio": self.noise_ratio}
 
 
 class UnnormalisedEstimator(EnergyEstimator):

@@ -17,7 +17,7 @@ from latentia.estimator import saving
 from latentia.estimator.digests import digests
 from latentia.estimator.rows_to_learn import LearningRows
 from latentia.learning.batches import is_mapped, read_rows
-from latentia.learning.checkpoint import BEFORE
+from latentia.learning.checkpoint import BEFORE, FORMER
 
 #: Parameters that may differ between a run and the run that goes on with it.
 FREE = ("run_dir", "resume", "verbose", "callbacks", "n_threads")
@@ -25,8 +25,8 @@ FREE = ("run_dir", "resume", "verbose", "callbacks", "n_threads")
 FEW = 64
 
 
-def fingerprint(estimator: Any, rows: LearningRows, plan: Any, seed: int) -> dict[str, str]:
-    """Digests by name, of parameters, seed, rows, weights and validation settings."""
+def fingerprint(estimator: Any, rows: LearningRows, plan: Any, seed: int) -> dict[str, Any]:
+    """Digests by name, of parameters, seed, rows, weights and validation settings; and which names are new."""
     params = {name: value for name, value in estimator.get_params(deep=False).items() if name not in FREE}
     params["random_state"] = seed  # what it gave is what counts
     facts = {
@@ -36,7 +36,9 @@ def fingerprint(estimator: Any, rows: LearningRows, plan: Any, seed: int) -> dic
         "sample_weight of the held-out rows": rows.held_out_weights,
         "the rules of early stopping": (plan.validation_fraction, plan.patience, plan.tolerance),
     }
-    return {**digests(**params, **facts), BEFORE: _earlier(estimator, rows.training, seed)}
+    former = estimator.former_names()
+    renamed = {FORMER: former} if former else {}
+    return {**digests(**params, **facts), **renamed, BEFORE: _earlier(estimator, rows.training, seed)}
 
 
 def _of(rows: Any) -> Any:
@@ -52,6 +54,8 @@ def _earlier(estimator: Any, rows: Any, seed: int) -> str:
     params = saving.plain_parameters(estimator)
     for name in FREE:
         params.pop(name, None)
+    before = {new: old for old, new in estimator.former_names().items()}
+    params = {before.get(name, name): value for name, value in params.items()}
     found = hashlib.sha256(json.dumps([params, seed, list(rows.shape)], sort_keys=True, default=str).encode())
     found.update(np.ascontiguousarray(_few(rows)).tobytes())
     return found.hexdigest()

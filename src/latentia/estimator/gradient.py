@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, Self, get_args
+from collections.abc import Callable
+from typing import Any, Literal, Self
 
 import jax
 import numpy as np
-import optax
 from scipy.special import entr
 
 from latentia.core import space
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.capabilities import Decodes, Normalised
-from latentia.estimator import checks
 from latentia.estimator.base import LatentEstimator
+from latentia.estimator.declared import attribute
+from latentia.estimator.groups import (
+    Averaging,
+    Batches,
+    Callbacks,
+    Clipping,
+    EarlyStopping,
+    Epochs,
+    LearningRate,
+    Monitoring,
+    Optimisation,
+    RunFolder,
+)
 from latentia.estimator.rows_to_learn import n_held_out, spread
 from latentia.estimator.scoring import reconstruction_error
 from latentia.estimator.training import Plan
 from latentia.learning import objective
 from latentia.learning.batches import read_rows
 from latentia.learning.gradient import GradientLearner
-from latentia.learning.optimizer import Optimizer, Schedule
+from latentia.learning.optimizer import Optimizer
 from latentia.likelihood.pseudo import can_pseudo
 from latentia.ops.arrays import n_numbers
 
@@ -31,59 +42,31 @@ OptimizerName = Literal["sgd", "nesterov", "adam", "rmsprop"]
 #: Steps between two looks of the host, unless an epoch is shorter.
 LONGEST_CHUNK = 1000
 
-GRADIENT_CHECKS: dict[str, checks.Check] = {
-    "k": checks.integer(1),
-    "n_chains": checks.integer(1, optional=True),
-    "n_replicas": checks.integer(2),
-    "n_epochs": checks.integer(1),
-    "batch_size": checks.integer(1),
-    "learning_rate": checks.number(0, open_low=True),
-    "schedule": checks.one_of(*get_args(Schedule)),
-    "momentum": checks.number(0, 1, open_high=True),
-    "weight_decay": checks.number(0),
-    "clip": checks.number(0),
-    "averaging": checks.number(0, 1, open_high=True),
-    "centring": checks.number(0, 1),
-    "early_stopping": checks.flag,
-    "validation_fraction": checks.number(0, 1, open_low=True, open_high=True),
-    "patience": checks.integer(1),
-    "monitor": checks.one_of("auto", "always", None),
-    "resume": checks.flag,
-}
-
 #: Rows of the training data whose pseudo-likelihood (or reconstruction) is followed.
 MONITOR_ROWS = 64
 #: "auto" follows them if that takes fewer multiplications than this after every epoch.
 MONITOR_COST = 1e9
 
 
-class GradientEstimator(LatentEstimator):
-    """Learns by descending an objective; families list the parameters in their own ``__init__``."""
+class GradientEstimator(
+    Epochs,
+    Batches,
+    LearningRate,
+    Optimisation,
+    Clipping,
+    Averaging,
+    EarlyStopping,
+    Monitoring,
+    RunFolder,
+    Callbacks,
+    LatentEstimator,
+):
+    """Learns by descending an objective."""
 
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = GRADIENT_CHECKS
-
-    objective: Any
-    k: int
-    n_chains: int | None
-    n_replicas: int
-    n_epochs: int
-    batch_size: int
-    learning_rate: float
-    schedule: Schedule
-    optimizer: OptimizerName | optax.GradientTransformation
-    momentum: float
-    weight_decay: float
-    clip: float
-    averaging: float
-    centring: float
-    early_stopping: bool
-    validation_fraction: float
-    patience: int
-    monitor: str | None
-    run_dir: Any
-    resume: bool
-    callbacks: Any
-    random_state: Any
+    #: A parameter of those that let their user choose; the others overwrite ``_learner``.
+    objective: Any = attribute()
+    #: A parameter of models that can be centred.
+    centring: float = attribute(default=0.0)
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """One pass over more rows, going on from the model so far, at a constant learning rate."""
@@ -143,9 +126,10 @@ class GradientEstimator(LatentEstimator):
             callbacks=tuple(self.callbacks or ()),
         )
 
-    def _objective_numbers(self) -> dict[str, int | None]:
-        """What objectives that are given by name are made with."""
-        return {"k": self.k, "n_chains": self.n_chains, "n_replicas": self.n_replicas}
+    def _objective_numbers(self) -> dict[str, Any]:
+        """Keyword arguments for objectives named by a string."""
+        names = ("n_sampler_steps", "n_chains", "n_replicas", "rounds")
+        return {name: getattr(self, name) for name in names if name in self.declared}
 
     def _learner(self, plan: Plan) -> AbstractLearner:
         surrogate = objective(self.objective, **self._objective_numbers())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, NoReturn, get_args
+from collections.abc import Callable
+from typing import Any, Literal, NoReturn, get_args
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from latentia.core.capabilities import Reconstructs
 from latentia.core.errors import CapabilityError, DataError, ParameterError
 from latentia.estimator import checks, training
 from latentia.estimator.base import Purpose
-from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
+from latentia.estimator.declared import attribute, changed, param
+from latentia.estimator.gradient import GradientEstimator
+from latentia.estimator.groups import Layers
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.scoring import average
 from latentia.learning.gradient import GradientLearner
@@ -21,41 +23,48 @@ from latentia.ops.corruption import Corruption, Kind
 
 Loss = Literal["auto", "squared", "cross_entropy"]
 
-RECONSTRUCTION_CHECKS: dict[str, checks.Check] = {
-    **{
-        name: check
-        for name, check in GRADIENT_CHECKS.items()
-        if name not in ("k", "n_chains", "n_replicas", "centring")
-    },
-    "loss": checks.one_of(*get_args(Loss)),
-    "corruption": checks.one_of(*get_args(Kind), None),
-    "corruption_level": checks.number(0),
-    "emphasis": checks.number(0, 1),
-}
 
+class ReconstructionEstimator(Layers, GradientEstimator):
+    """Learns by :class:`~latentia.learning.reconstruction.Reconstruction`."""
 
-class ReconstructionEstimator(GradientEstimator):
-    """Learns by :class:`~latentia.learning.reconstruction.Reconstruction`; families list the parameters themselves.
+    loss: Loss = param(
+        default="auto",
+        check=checks.one_of(*get_args(Loss)),
+        doc='"squared" (½‖x − x̂‖²), "cross_entropy", or "auto": cross-entropy if all data lie in [0, 1].',
+    )
+    corruption: Kind | None = param(
+        default=None,
+        check=checks.one_of(*get_args(Kind), None),
+        doc='what is done to x before it is encoded, anew at every step: "masking", "gaussian", "salt_and_pepper", '
+        "or None.",
+    )
+    corruption_level: float = param(
+        default=0.25,
+        check=checks.number(0),
+        doc="part of the entries that is masked or set to an extreme; for Gaussian noise its standard deviation "
+        "(for real data in units of each column's own).",
+    )
+    emphasis: float = param(
+        default=0.5,
+        check=checks.number(0, 1),
+        doc="e: corrupted entries weigh 2e in the loss and others 2(1 − e); 0.5 treats them alike, 1 looks at "
+        "corrupted ones alone.",
+    )
 
-    A family's ``__init__`` has, beside its own, the parameters of :class:`GradientEstimator` except ``objective``,
-    ``k``, ``n_chains``, ``n_replicas`` and ``centring``, and ``loss``, ``corruption``, ``corruption_level`` and
-    ``emphasis``; it may have ``sparsity``, ``sparsity_weight``, ``sparsity_target``, ``contraction`` and
-    ``jacobian``.
-    """
+    learning_rate = 0.001
+    momentum = changed(doc="decay of past gradients; 0 means the optimiser's usual value.")
+    early_stopping = changed(doc="stop when the loss of held-out rows no longer falls.")
+    monitor = changed(
+        doc='the loss of a few training rows, uncorrupted, as a metric after every epoch: "auto" and "always" '
+        "follow it, None does not."
+    )
 
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = RECONSTRUCTION_CHECKS
-
-    loss: Loss
-    corruption: Kind | None
-    corruption_level: float
-    emphasis: float
-    #: None, unless a family lets its user choose.
-    sparsity: Any = None
-    sparsity_weight: float = 0.0
-    sparsity_target: float = 0.05
-    contraction: float = 0.0
-    jacobian: str = "stochastic"
-    centring: float = 0.0  # nothing to centre
+    #: Parameters of families that let their user choose.
+    sparsity: Any = attribute(default=None)
+    sparsity_weight: float = attribute(default=0.0)
+    sparsity_target: float = attribute(default=0.05)
+    contraction: float = attribute(default=0.0)
+    jacobian: Any = attribute(default="stochastic")
 
     # -- data ----------------------------------------------------------------------------------------------
 

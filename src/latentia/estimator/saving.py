@@ -65,13 +65,13 @@ def load(path: str | Path) -> Any:
     if description.get("kind") != "model":
         raise FileFormatError(f"{path} holds a {description.get('kind', 'file of unknown kind')}, not a model.")
     estimator_class = family(description["family"]).estimator()
-    known = set(estimator_class().get_params(deep=False))
-    unknown = sorted(set(description["params"]) - known)
+    params = estimator_class.current_names(description["params"])
+    unknown = sorted(set(params) - set(estimator_class().get_params(deep=False)))
     if unknown:
         raise FileFormatError(
             f"{path} has parameters that this release does not know: {', '.join(unknown)}. Upgrade latentia."
         )
-    estimator = estimator_class(**{name: _tuples(value) for name, value in description["params"].items()})
+    estimator = estimator_class(**{name: _tuples(value) for name, value in params.items()})
     blueprint = description["blueprint"]
     shape = outline(estimator.build, blueprint)
     own = {name: array for name, array in arrays.items() if _SEPARATOR not in name}

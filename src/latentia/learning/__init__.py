@@ -53,7 +53,7 @@ def objective(name_or_object: str | AbstractObjective, **numbers: int | float | 
     import inspect
 
     make = OBJECTIVES[name_or_object]
-    taken = inspect.signature(make).parameters
+    taken = {*inspect.signature(make).parameters, *getattr(make, "former_names", ())}
     return make(**{name: value for name, value in numbers.items() if name in taken})
 
 

@@ -13,6 +13,8 @@ from latentia.core.leaves import from_arrays, to_arrays
 FILE = "checkpoint.safetensors"
 #: The name of what earlier releases wrote in place of names and texts.
 BEFORE = "before"
+#: The name of the present names by former ones, under which earlier releases wrote the same things.
+FORMER = "former names"
 
 
 def save(folder: Path, tree: Any, progress: dict[str, Any], fingerprint: Any) -> None:
@@ -41,7 +43,8 @@ def load(folder: Path, like: Any, fingerprint: Any) -> tuple[Any, dict[str, Any]
         folder: where the checkpoint is.
         like: a tree of the same structure.
         fingerprint: a text, or texts by the name of what they stand for; what one side has no name for is not
-            compared. :data:`BEFORE` names the single text that earlier releases wrote.
+            compared. :data:`BEFORE` names the single text that earlier releases wrote, :data:`FORMER` the
+            present names by those that they used.
     """
     arrays, description = read_arrays(folder / FILE)
     _check_same_run(folder, description.get("fingerprint"), fingerprint)
@@ -51,8 +54,9 @@ def load(folder: Path, like: Any, fingerprint: Any) -> tuple[Any, dict[str, Any]
 def _check_same_run(folder: Path, found: Any, wanted: Any) -> None:
     if isinstance(wanted, Mapping):
         named = isinstance(found, Mapping)
-        found = found if named else {BEFORE: found}
-        names = (set(found) & set(wanted)) - ({BEFORE} if named else set())
+        former = wanted.get(FORMER, {})
+        found = {former.get(name, name): text for name, text in found.items()} if named else {BEFORE: found}
+        names = (set(found) & set(wanted)) - ({BEFORE, FORMER} if named else {FORMER})
         differing = sorted(name for name in names if found[name] != wanted[name])
     else:
         differing = [] if found == wanted else [BEFORE]

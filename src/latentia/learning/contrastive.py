@@ -29,6 +29,7 @@ from latentia.core.algorithms import AbstractObjective, AbstractSampler, Metrics
 from latentia.core.capabilities import Clamps, FreeEnergy, Settles
 from latentia.core.errors import ParameterError
 from latentia.core.model import Scalar
+from latentia.core.moved import renamed
 from latentia.core.sharding import split
 from latentia.core.space import Domain
 from latentia.inference.mean_field import MeanFieldInference
@@ -152,26 +153,35 @@ class Contrastive(AbstractObjective):
         return not isinstance(model, FreeEnergy) or space.width(model.z_space) <= space.width(model.x_space)
 
 
-def cd(k: int = 1, rounds: int = 10) -> Contrastive:
-    """CD-k: k Gibbs sweeps from the data.
+@renamed(k="n_sampler_steps")
+def cd(n_sampler_steps: int = 1, rounds: int = 10) -> Contrastive:
+    """CD-k: k = ``n_sampler_steps`` Gibbs sweeps from the data.
 
     >>> cd(5).n_steps
     5
     """
-    return Contrastive(samplers.Gibbs(), k, persistent=False, inference=MeanFieldInference(rounds, 0.0))
+    return Contrastive(
+        samplers.Gibbs(), n_sampler_steps, persistent=False, inference=MeanFieldInference(rounds, 0.0)
+    )
 
 
-def pcd(k: int = 1, n_chains: int | None = None, rounds: int = 10) -> Contrastive:
-    """PCD-k: k Gibbs sweeps of chains that persist.
+@renamed(k="n_sampler_steps")
+def pcd(n_sampler_steps: int = 1, n_chains: int | None = None, rounds: int = 10) -> Contrastive:
+    """PCD-k: k = ``n_sampler_steps`` Gibbs sweeps of chains that persist.
 
     >>> pcd(1, n_chains=2000).persistent
     True
     """
-    return Contrastive(samplers.Gibbs(), k, True, n_chains, MeanFieldInference(rounds, 0.0))
+    return Contrastive(samplers.Gibbs(), n_sampler_steps, True, n_chains, MeanFieldInference(rounds, 0.0))
 
 
+@renamed(k="n_sampler_steps")
 def tempering(
-    k: int = 1, n_chains: int | None = None, n_replicas: int = 10, target: float = 0.3, rounds: int = 10
+    n_sampler_steps: int = 1,
+    n_chains: int | None = None,
+    n_replicas: int = 10,
+    target: float = 0.3,
+    rounds: int = 10,
 ) -> Contrastive:
     """Persistent chains with parallel tempering; the ladder adapts to the target swap rate.
 
@@ -179,16 +189,20 @@ def tempering(
     (8,)
     """
     ladder = samplers.ParallelTempering.make(n_replicas, target=target)
-    return Contrastive(ladder, k, True, n_chains, MeanFieldInference(rounds, 0.0))
+    return Contrastive(ladder, n_sampler_steps, True, n_chains, MeanFieldInference(rounds, 0.0))
 
 
+@renamed(k="n_sampler_steps")
 def hybrid(
-    k: int = 1, n_chains: int | None = None, sampler: str | AbstractSampler = "hmc", persistent: bool = True
+    n_sampler_steps: int = 1,
+    n_chains: int | None = None,
+    sampler: str | AbstractSampler = "hmc",
+    persistent: bool = True,
 ) -> Contrastive:
-    """Chains that follow the gradient of F: k steps of Hamiltonian Monte Carlo, or another sampler on real x.
+    """Chains that follow the gradient of F: steps of Hamiltonian Monte Carlo, or another sampler on real x.
 
     Args:
-        k: sampler steps before every update (for "hmc" each is a trajectory).
+        n_sampler_steps: steps before every update (for "hmc" each is a trajectory).
         n_chains: number of persistent chains; the batch's size if None.
         sampler: "langevin", "mala", "hmc", "nuts", or a sampler object.
         persistent: chains run on from update to update; otherwise they start at the batch each time.
@@ -196,4 +210,4 @@ def hybrid(
     >>> hybrid(sampler="mala").sampler.target
     0.574
     """
-    return Contrastive(samplers.gradient_sampler(sampler), k, persistent, n_chains)
+    return Contrastive(samplers.gradient_sampler(sampler), n_sampler_steps, persistent, n_chains)

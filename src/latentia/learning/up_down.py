@@ -29,6 +29,7 @@ from jaxtyping import Array, PRNGKeyArray
 from latentia.core.algorithms import AbstractObjective, Metrics, Need, require
 from latentia.core.errors import ParameterError
 from latentia.core.model import AbstractModel, Scalar
+from latentia.core.moved import renamed
 from latentia.core.sharding import split
 from latentia.learning.contrastive import Contrastive, ContrastiveState, cd, pcd
 from latentia.ops.arrays import batch_size, weighted_mean
@@ -133,10 +134,13 @@ def _dream(model: UpDown, top: ContrastiveState, key: PRNGKeyArray) -> Path:
     return split(jax.vmap(lambda v, key: model.descend(v, key=key))(visible, keys))
 
 
-def up_down(k: int = 1, *, persistent: bool = False, n_chains: int | None = None) -> ContrastiveWakeSleep:
-    """Up–down with k Gibbs sweeps in the undirected model, from the climb's end or of chains that persist.
+@renamed(k="n_sampler_steps")
+def up_down(
+    n_sampler_steps: int = 1, *, persistent: bool = False, n_chains: int | None = None
+) -> ContrastiveWakeSleep:
+    """Up–down with Gibbs sweeps in the undirected model, from the climb's end or of chains that persist.
 
     >>> up_down(10).top.n_steps
     10
     """
-    return ContrastiveWakeSleep(pcd(k, n_chains) if persistent else cd(k))
+    return ContrastiveWakeSleep(pcd(n_sampler_steps, n_chains) if persistent else cd(n_sampler_steps))

@@ -19,8 +19,8 @@ so that ½‖∇F‖² is the autoencoder's squared loss, and the objective of s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, get_args
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -30,16 +30,10 @@ import numpy as np
 from latentia.core.errors import DataError, FileFormatError, ParameterError
 from latentia.energies.autoencoding import AutoencoderModel, TiedEnergy
 from latentia.estimator import checks
-from latentia.estimator.reconstructing import (
-    RECONSTRUCTION_CHECKS,
-    Loss,
-    ReconstructionEstimator,
-    outside_unit_interval,
-)
-from latentia.learning.optimizer import Schedule
+from latentia.estimator.declared import changed, param
+from latentia.estimator.reconstructing import ReconstructionEstimator, outside_unit_interval
 from latentia.learning.reconstruction import Jacobian
 from latentia.ops import networks, random
-from latentia.ops.corruption import Kind
 from latentia.ops.networks import Held
 
 
@@ -61,54 +55,6 @@ class Autoencoder(ReconstructionEstimator):
 
     Real data should have columns of like scale: they are not standardised inside.
 
-    Args:
-        hidden: numbers of units from the data to the code, which is the last: (200, 10) has 200 units between the
-            data and a code of 10. With ``convolutional`` all but the last are numbers of channels.
-        activation: of the layers between: "relu", "leaky_relu", "elu", "silu", "gelu", "softplus", "tanh",
-            "sigmoid", "linear", or a function of arrays.
-        code_activation: of the code, likewise.
-        tied: whether the decoder has the encoder's weights, transposed, instead of its own.
-        loss: "squared" (½‖x − x̂‖²), "cross_entropy", or "auto": cross-entropy if all data lie in [0, 1].
-        output: from the decoder's last values to x̂: "auto" is "sigmoid" for cross-entropy, else "linear".
-        convolutional: 3 × 3 convolutions that halve the image with every layer, and back, for images.
-        image_shape: (height, width) or (height, width, colours) of a row; needed by ``convolutional``. A module
-            given as ``encoder`` gets x in this shape.
-        encoder: an Equinox module x ↦ code in place of the network; with ``decoder``. No file can hold it.
-        decoder: an Equinox module, code ↦ as many numbers as x has, to which ``output`` is applied.
-        corruption: what is done to x before it is encoded, anew at every step: "masking", "gaussian",
-            "salt_and_pepper", or None.
-        corruption_level: part of the entries that is masked or set to an extreme; for Gaussian noise its standard
-            deviation (for real data in units of each column's own).
-        emphasis: e: corrupted entries weigh 2e in the loss and others 2(1 − e); 0.5 treats them alike, 1 looks at
-            corrupted ones alone.
-        sparsity: what keeps codes sparse: "l1" (Σ|z_k|), "kl" (a wanted mean activity of sigmoid units),
-            "k_winners" (all but the largest entries are zero), or None.
-        sparsity_weight: weight of "l1" or "kl" in the objective.
-        sparsity_target: mean activity that "kl" wants.
-        n_winners: entries that "k_winners" keeps.
-        contraction: weight of ‖∂f/∂x‖² in the objective; 0 for none.
-        jacobian: how that is found: "exact", "stochastic" (without bias, in a random direction), or "auto": exact
-            for one layer.
-        n_epochs: passes over the data.
-        batch_size: rows per update.
-        learning_rate: step size at the start.
-        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
-        optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
-        momentum: decay of past gradients; 0 means the optimiser's usual value.
-        weight_decay: shrinkage of the weights per unit of learning rate.
-        clip: largest norm of the gradient; 0 does not clip.
-        averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
-        early_stopping: stop when the loss of held-out rows no longer falls.
-        validation_fraction: rows held out for that.
-        patience: epochs without a better score before stopping.
-        monitor: the loss of a few training rows, uncorrupted, as a metric after every epoch: "auto" and "always"
-            follow it, None does not.
-        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
-        resume: go on from the folder's checkpoint.
-        callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
-        random_state: seed.
-        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
-
     Example:
         >>> import numpy as np
         >>> from latentia import Autoencoder
@@ -123,76 +69,81 @@ class Autoencoder(ReconstructionEstimator):
     """
 
     family = "autoencoder"
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
-        **RECONSTRUCTION_CHECKS,
-        "hidden": checks.sizes(1),
-        "activation": an_activation,
-        "code_activation": an_activation,
-        "tied": checks.flag,
-        "output": lambda name, value: None if value == "auto" else an_activation(name, value),
-        "convolutional": checks.flag,
-        "image_shape": _image_shape,
-        "sparsity": checks.one_of("l1", "kl", "k_winners", None),
-        "sparsity_weight": checks.number(0),
-        "sparsity_target": checks.number(0, 1, open_low=True, open_high=True),
-        "n_winners": checks.integer(1, optional=True),
-        "contraction": checks.number(0),
-        "jacobian": checks.one_of("auto", *get_args(Jacobian)),
-    }
 
-    hidden: Sequence[int]
-    activation: Any
-    code_activation: Any
-    tied: bool
-    output: Any
-    convolutional: bool
-    image_shape: Sequence[int] | None
-    encoder: Any
-    decoder: Any
-    n_winners: int | None
+    activation: Any = param(
+        default="relu",
+        check=an_activation,
+        doc='of the layers between: "relu", "leaky_relu", "elu", "silu", "gelu", "softplus", "tanh", "sigmoid", '
+        '"linear", or a function of arrays.',
+    )
+    code_activation: Any = param(default="linear", check=an_activation, doc="of the code, likewise.")
+    tied: bool = param(
+        default=False,
+        check=checks.flag,
+        doc="whether the decoder has the encoder's weights, transposed, instead of its own.",
+    )
+    output: Any = param(
+        default="auto",
+        check=lambda name, value: None if value == "auto" else an_activation(name, value),
+        doc='from the decoder\'s last values to x̂: "auto" is "sigmoid" for cross-entropy, else "linear".',
+    )
+    convolutional: bool = param(
+        default=False,
+        check=checks.flag,
+        doc="3 × 3 convolutions that halve the image with every layer, and back, for images.",
+    )
+    image_shape: Sequence[int] | None = param(
+        default=None,
+        check=_image_shape,
+        doc="(height, width) or (height, width, colours) of a row; needed by ``convolutional``. A module given "
+        "as ``encoder`` gets x in this shape.",
+    )
+    encoder: Any = param(
+        default=None,
+        doc="an Equinox module x ↦ code in place of the network; with ``decoder``. No file can hold it.",
+    )
+    decoder: Any = param(
+        default=None,
+        doc="an Equinox module, code ↦ as many numbers as x has, to which ``output`` is applied.",
+    )
+    sparsity: Literal["l1", "kl", "k_winners"] | None = param(
+        default=None,
+        check=checks.one_of("l1", "kl", "k_winners", None),
+        doc='what keeps codes sparse: "l1" (Σ|z_k|), "kl" (a wanted mean activity of sigmoid units), '
+        '"k_winners" (all but the largest entries are zero), or None.',
+    )
+    sparsity_weight: float = param(
+        default=0.1,
+        check=checks.number(0),
+        doc='weight of "l1" or "kl" in the objective.',
+    )
+    sparsity_target: float = param(
+        default=0.05,
+        check=checks.number(0, 1, open_low=True, open_high=True),
+        doc='mean activity that "kl" wants.',
+    )
+    n_winners: int | None = param(
+        default=None,
+        check=checks.integer(1, optional=True),
+        doc='entries that "k_winners" keeps.',
+    )
+    contraction: float = param(
+        default=0.0,
+        check=checks.number(0),
+        doc="weight of ‖∂f/∂x‖² in the objective; 0 for none.",
+    )
+    jacobian: Literal["auto", "exact", "stochastic"] = param(
+        default="auto",
+        check=checks.one_of("auto", *get_args(Jacobian)),
+        doc='how that is found: "exact", "stochastic" (without bias, in a random direction), or "auto": exact '
+        "for one layer.",
+    )
 
-    def __init__(
-        self,
-        hidden: Sequence[int] = (200, 10),
-        *,
-        activation: Any = "relu",
-        code_activation: Any = "linear",
-        tied: bool = False,
-        loss: Loss = "auto",
-        output: Any = "auto",
-        convolutional: bool = False,
-        image_shape: Sequence[int] | None = None,
-        encoder: Any = None,
-        decoder: Any = None,
-        corruption: Kind | None = None,
-        corruption_level: float = 0.25,
-        emphasis: float = 0.5,
-        sparsity: Literal["l1", "kl", "k_winners"] | None = None,
-        sparsity_weight: float = 0.1,
-        sparsity_target: float = 0.05,
-        n_winners: int | None = None,
-        contraction: float = 0.0,
-        jacobian: Literal["auto", "exact", "stochastic"] = "auto",
-        n_epochs: int = 50,
-        batch_size: int = 100,
-        learning_rate: float = 0.001,
-        schedule: Schedule = "linear",
-        optimizer: Any = "adam",
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        clip: float = 0.0,
-        averaging: float = 0.0,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 5,
-        monitor: str | None = "auto",
-        run_dir: Any = None,
-        resume: bool = False,
-        callbacks: Any = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        vars(self).update({name: value for name, value in locals().items() if name != "self"})
+    hidden = changed(
+        default=(200, 10),
+        doc="numbers of units from the data to the code, which is the last: (200, 10) has 200 units between the "
+        "data and a code of 10. With ``convolutional`` all but the last are numbers of channels.",
+    )
 
     # -- learning ------------------------------------------------------------------------------------------
 

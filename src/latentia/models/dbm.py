@@ -13,8 +13,7 @@ that is joined to the top layer. The energy and everything that follows from it:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -29,13 +28,14 @@ from latentia.core.errors import ParameterError
 from latentia.energies.layered import LayeredModel, apply_switches, label_energies
 from latentia.energies.replicated import ReplicatedRBM, assemble
 from latentia.estimator import checks, training
-from latentia.estimator.boltzmann import BOLTZMANN_CHECKS, BoltzmannEstimator
+from latentia.estimator.boltzmann import BoltzmannEstimator, Visibles
+from latentia.estimator.declared import changed, param
+from latentia.estimator.groups import Layers, MeanField, PretrainingEpochs
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.rows_to_learn import LearningRows, some_rows
 from latentia.learning import contrastive
 from latentia.learning.compiled import AbstractPrepare
 from latentia.learning.gradient import GradientLearner
-from latentia.learning.optimizer import Schedule
 from latentia.learning.stacking import Maker, Stage
 from latentia.ops import random
 from latentia.ops.compiling import jitted
@@ -45,45 +45,8 @@ from latentia.units import make as make_units
 VISIBLE = ("bernoulli", "spin", "gaussian", "categorical")
 
 
-class DBM(Labelled, Finetunes, BoltzmannEstimator):
+class DBM(Labelled, Finetunes, Layers, Visibles, MeanField, PretrainingEpochs, BoltzmannEstimator):
     """Deep Boltzmann machine.
-
-    Args:
-        hidden: sizes of the hidden layers, from below; at least two.
-        visible: type of the visible units: "bernoulli" ({0, 1}), "spin" ({−1, +1}), "categorical" (integers),
-            "gaussian" (real).
-        n_states: states of a categorical visible site; the largest value in the data plus one if None.
-        binarize: what to do with data in [0, 1] for Bernoulli visibles: None refuses them, "sample" throws
-            each pixel as a coin anew at every training step, "threshold" cuts at ½.
-        objective: "pcd", "cd", "tempering", or an objective object.
-        k: sampler steps per update.
-        rounds: rounds of mean field for every batch.
-        n_chains: persistent chains; as many as the batch has rows if None.
-        n_replicas: temperatures of "tempering".
-        pretraining_epochs: passes over the data for every layer of a greedy pretraining; 0 for none.
-        n_epochs: passes over the data, all layers together.
-        finetune_rounds: rounds of mean field that ``finetune`` unrolls into its network. More make it deeper and
-            slower, and, where its units stay sigmoid, better.
-        batch_size: rows per update.
-        learning_rate: step size at the start.
-        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
-        optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
-        momentum: decay of past gradients.
-        weight_decay: shrinkage of the weights per unit of learning rate.
-        clip: largest norm of the gradient; 0 does not clip.
-        averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
-        centring: how fast the centring offsets follow the data's means; 0 turns centring off.
-        weight_scale: standard deviation of the initial weights at the visibles; narrow hidden layers start larger.
-        early_stopping: stop when the held-out rows are no longer reconstructed better.
-        validation_fraction: rows held out for that.
-        patience: epochs without a better score before stopping.
-        monitor: the squared error of the reconstructions of a few training rows as a metric: "auto" or "always"
-            follow it, None does not.
-        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
-        resume: go on from the folder's checkpoint.
-        callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
-        random_state: seed.
-        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
     Example:
         >>> import numpy as np
@@ -98,81 +61,39 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
     """
 
     family = "dbm"
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
-        **BOLTZMANN_CHECKS,
-        "hidden": checks.sizes(2),
-        "visible": checks.one_of(*VISIBLE),
-        "rounds": checks.integer(1),
-        "pretraining_epochs": checks.integer(0),
-        "finetune_rounds": checks.integer(1),
-    }
 
-    def __init__(
-        self,
-        hidden: Sequence[int] = (500, 1000),
-        *,
-        visible: str = "bernoulli",
-        n_states: int | None = None,
-        binarize: str | None = None,
-        objective: Any = "pcd",
-        k: int = 5,
-        rounds: int = 10,
-        n_chains: int | None = None,
-        n_replicas: int = 10,
-        pretraining_epochs: int = 0,
-        n_epochs: int = 20,
-        finetune_rounds: int = 2,
-        batch_size: int = 100,
-        learning_rate: float = 0.1,
-        schedule: Schedule = "linear",
-        optimizer: Any = "sgd",
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        clip: float = 0.0,
-        averaging: float = 0.0,
-        centring: float = 0.01,
-        weight_scale: float = 0.01,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 5,
-        monitor: str | None = "auto",
-        run_dir: Any = None,
-        resume: bool = False,
-        callbacks: Any = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.hidden = hidden
-        self.visible = visible
-        self.n_states = n_states
-        self.binarize = binarize
-        self.objective = objective
-        self.k = k
-        self.rounds = rounds
-        self.n_chains = n_chains
-        self.n_replicas = n_replicas
-        self.pretraining_epochs = pretraining_epochs
-        self.n_epochs = n_epochs
-        self.finetune_rounds = finetune_rounds
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.optimizer = optimizer
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.clip = clip
-        self.averaging = averaging
-        self.centring = centring
-        self.weight_scale = weight_scale
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.monitor = monitor
-        self.run_dir = run_dir
-        self.resume = resume
-        self.callbacks = callbacks
-        self.random_state = random_state
-        self.verbose = verbose
+    finetune_rounds: int = param(
+        default=2,
+        check=checks.integer(1),
+        doc="rounds of mean field that ``finetune`` unrolls into its network. More make it deeper and slower, "
+        "and, where its units stay sigmoid, better.",
+    )
+
+    hidden = changed(
+        default=(500, 1000),
+        check=checks.sizes(2),
+        doc="sizes of the hidden layers, from below; at least two.",
+    )
+    visible = changed(
+        check=checks.one_of(*VISIBLE),
+        doc='type of the visible units: "bernoulli" ({0, 1}), "spin" ({−1, +1}), "categorical" (integers), '
+        '"gaussian" (real).',
+    )
+    objective = changed(doc='"pcd", "cd", "tempering", or an objective object.')
+    n_sampler_steps = 5
+    pretraining_epochs = changed(
+        default=0,
+        doc="passes over the data for every layer of a greedy pretraining; 0 for none.",
+    )
+    n_epochs = changed(doc="passes over the data, all layers together.")
+    weight_scale = changed(
+        doc="standard deviation of the initial weights at the visibles; narrow hidden layers start larger.",
+    )
+    early_stopping = changed(doc="stop when the held-out rows are no longer reconstructed better.")
+    monitor = changed(
+        doc='the squared error of the reconstructions of a few training rows as a metric: "auto" or "always" '
+        "follow it, None does not.",
+    )
 
     # -- learning ------------------------------------------------------------------------------------------
 
@@ -186,9 +107,6 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
         edges += [(1, first + depth - 1)] if len(visible) > 1 else []
         layers = [Bernoulli.make(int(n)) for n in self.hidden]
         return LayeredModel.make(visible, layers, edges, key=random.key(seed), weight_scale=self.weight_scale)
-
-    def _objective_numbers(self) -> dict[str, int | None]:
-        return {**super()._objective_numbers(), "rounds": self.rounds}
 
     def _pretrain(self, model: Any, rows: LearningRows, seed: int, plan: training.Plan) -> Any:
         if not self.pretraining_epochs:

@@ -14,9 +14,9 @@ and the bounds: :mod:`latentia.energies.belief_net`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -34,7 +34,9 @@ from latentia.energies.belief_net import DBNModel, row_bounds, switches
 from latentia.energies.belief_sampling import dream, fill_in
 from latentia.energies.rbm import RBMModel
 from latentia.estimator import checks, drawing, saving, training
-from latentia.estimator.boltzmann import BOLTZMANN_CHECKS, BoltzmannEstimator
+from latentia.estimator.boltzmann import BoltzmannEstimator, Visibles
+from latentia.estimator.declared import changed, param
+from latentia.estimator.groups import Layers, PretrainingEpochs
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.rows_to_learn import LearningRows, some_rows
 from latentia.estimator.scoring import average
@@ -42,7 +44,6 @@ from latentia.learning import objective
 from latentia.learning.contrastive import Contrastive
 from latentia.learning.fit import Result
 from latentia.learning.gradient import GradientLearner
-from latentia.learning.optimizer import Schedule
 from latentia.learning.stacking import Maker, Stage
 from latentia.learning.up_down import ContrastiveWakeSleep, UpDownState
 from latentia.likelihood.result import LogLikelihood
@@ -54,45 +55,8 @@ from latentia.units import make as make_units
 VISIBLE = ("bernoulli", "spin", "gaussian", "categorical")
 
 
-class DBN(Labelled, Finetunes, BoltzmannEstimator):
+class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEstimator):
     """Deep belief network.
-
-    Args:
-        hidden: sizes of the hidden layers, from below; the last two are those of the RBM on top.
-        visible: type of the visible units: "bernoulli" ({0, 1}), "spin" ({−1, +1}), "categorical" (integers),
-            "gaussian" (real).
-        n_states: states of a categorical visible site; the largest value in the data plus one if None.
-        binarize: what to do with data in [0, 1] for Bernoulli visibles: None refuses them, "sample" throws
-            each pixel as a coin anew at every training step, "threshold" cuts at ½.
-        objective: how RBMs learn, layer by layer and on top: "pcd", "cd", "tempering", or a contrastive objective.
-        k: sampler steps per update.
-        n_chains: persistent chains; as many as the batch has rows if None.
-        n_replicas: temperatures of "tempering".
-        pretraining_epochs: passes over the data for every layer, one after another.
-        n_epochs: passes over the data, up and down through all layers; 0 leaves the layers as they are.
-        batch_size: rows per update.
-        learning_rate: step size at the start of every layer.
-        up_down_learning_rate: step size at the start of the passes up and down.
-        discriminative: weight of log p(label | x), by the means on the way up, beside the likelihood in those
-            passes; 0 is generative.
-        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
-        optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
-        momentum: decay of past gradients.
-        weight_decay: shrinkage of the weights per unit of learning rate.
-        clip: largest norm of the gradient; 0 does not clip.
-        averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
-        centring: how fast the centring offsets follow the data's means; 0 turns centring off.
-        weight_scale: standard deviation of the initial weights.
-        early_stopping: stop going up and down when held-out rows are no longer reconstructed better.
-        validation_fraction: rows held out for that.
-        patience: epochs without a better score before stopping.
-        monitor: the squared error of the reconstructions of a few training rows as a metric: "auto" or "always"
-            follow it, None does not.
-        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
-        resume: go on from the folder's checkpoints.
-        callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
-        random_state: seed.
-        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
     Example:
         >>> import numpy as np
@@ -107,82 +71,47 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
     """
 
     family = "dbn"
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
-        **BOLTZMANN_CHECKS,
-        "hidden": checks.sizes(1),
-        "visible": checks.one_of(*VISIBLE),
-        "pretraining_epochs": checks.integer(1),
-        "n_epochs": checks.integer(0),
-        "up_down_learning_rate": checks.number(0, open_low=True),
-        "discriminative": checks.number(0),
-    }
 
-    def __init__(
-        self,
-        hidden: Sequence[int] = (500, 500, 2000),
-        *,
-        visible: str = "bernoulli",
-        n_states: int | None = None,
-        binarize: str | None = None,
-        objective: Any = "pcd",
-        k: int = 1,
-        n_chains: int | None = None,
-        n_replicas: int = 10,
-        pretraining_epochs: int = 20,
-        n_epochs: int = 10,
-        batch_size: int = 100,
-        learning_rate: float = 0.1,
-        up_down_learning_rate: float = 0.01,
-        discriminative: float = 0.0,
-        schedule: Schedule = "linear",
-        optimizer: Any = "sgd",
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        clip: float = 0.0,
-        averaging: float = 0.0,
-        centring: float = 0.01,
-        weight_scale: float = 0.01,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 5,
-        monitor: str | None = "auto",
-        run_dir: Any = None,
-        resume: bool = False,
-        callbacks: Any = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.hidden = hidden
-        self.visible = visible
-        self.n_states = n_states
-        self.binarize = binarize
-        self.objective = objective
-        self.k = k
-        self.n_chains = n_chains
-        self.n_replicas = n_replicas
-        self.pretraining_epochs = pretraining_epochs
-        self.n_epochs = n_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.up_down_learning_rate = up_down_learning_rate
-        self.discriminative = discriminative
-        self.schedule = schedule
-        self.optimizer = optimizer
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.clip = clip
-        self.averaging = averaging
-        self.centring = centring
-        self.weight_scale = weight_scale
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.monitor = monitor
-        self.run_dir = run_dir
-        self.resume = resume
-        self.callbacks = callbacks
-        self.random_state = random_state
-        self.verbose = verbose
+    up_down_learning_rate: float = param(
+        default=0.01,
+        check=checks.number(0, open_low=True),
+        doc="step size at the start of the passes up and down.",
+    )
+    discriminative: float = param(
+        default=0.0,
+        check=checks.number(0),
+        doc="weight of log p(label | x), by the means on the way up, beside the likelihood in those passes; 0 "
+        "is generative.",
+    )
+
+    hidden = changed(
+        default=(500, 500, 2000),
+        doc="sizes of the hidden layers, from below; the last two are those of the RBM on top.",
+    )
+    visible = changed(
+        check=checks.one_of(*VISIBLE),
+        doc='type of the visible units: "bernoulli" ({0, 1}), "spin" ({−1, +1}), "categorical" (integers), '
+        '"gaussian" (real).',
+    )
+    objective = changed(
+        doc='how RBMs learn, layer by layer and on top: "pcd", "cd", "tempering", or a contrastive objective.',
+    )
+    pretraining_epochs = changed(
+        check=checks.integer(1),
+        doc="passes over the data for every layer, one after another.",
+    )
+    n_epochs = changed(
+        default=10,
+        check=checks.integer(0),
+        doc="passes over the data, up and down through all layers; 0 leaves the layers as they are.",
+    )
+    learning_rate = changed(doc="step size at the start of every layer.")
+    early_stopping = changed(doc="stop going up and down when held-out rows are no longer reconstructed better.")
+    monitor = changed(
+        doc='the squared error of the reconstructions of a few training rows as a metric: "auto" or "always" '
+        "follow it, None does not.",
+    )
+    resume = changed(doc="go on from the folder's checkpoints.")
 
     # -- learning ------------------------------------------------------------------------------------------
 

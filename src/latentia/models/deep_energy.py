@@ -12,8 +12,8 @@ general form, F(x) = ‖x‖²/2σ² − bᵀx − H(x), takes any function H th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, Self, get_args
+from collections.abc import Callable
+from typing import Any, Literal, Self, get_args
 
 import equinox as eqx
 import jax
@@ -27,8 +27,9 @@ from latentia.core.model import Scalar
 from latentia.core.parameters import bias, scale, weight
 from latentia.core.space import Space
 from latentia.estimator import checks
-from latentia.estimator.energy import ENERGY_CHECKS, UnnormalisedEstimator
-from latentia.learning.optimizer import Schedule
+from latentia.estimator.declared import changed, param
+from latentia.estimator.energy import UnnormalisedEstimator
+from latentia.estimator.groups import Layers
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.ops import random
 from latentia.ops.compiling import jitted
@@ -239,46 +240,12 @@ class GeneralEnergy(FreeEnergy, Initialised, Starts):
         return eqx.tree_at(lambda m: m.well, self, self.well.centred(x))
 
 
-class DeepEnergyModel(UnnormalisedEstimator):
+class DeepEnergyModel(Layers, UnnormalisedEstimator):
     """Energy of a network: ‖x‖²/2σ² − bᵀx − Σ_k S(w_kᵀ g(x) + c_k), learned without sampling.
 
     Data are *not* standardised inside: σ is in their own units, and says how far from its centre the model may
     wander. Score matching takes the density to be smooth, which pixels that pile up at black or white are not: add
     noise to such data ("dequantise"), or use "denoising_score_matching".
-
-    Args:
-        hidden: numbers of units from the data upwards, the last of them the experts: (64, 64) is a layer of 64 and
-            64 experts on top, (64,) a Gaussian restricted Boltzmann machine.
-        sigma: σ.
-        learn_sigma: whether σ is learned too, more slowly than the weights.
-        activation: of the layers below the experts: "sigmoid", "tanh", "softplus", "silu".
-        energy: an Equinox module H: x ↦ a number, or another model with a free energy −H, in place of network and
-            experts; F = ‖x‖²/2σ² − bᵀx − H(x). H must grow more slowly than ‖x‖²/2σ². Such a model has no latents,
-            and no file can hold it.
-        objective: "sliced_score_matching", "score_matching", "denoising_score_matching", "nce", "conditional_nce",
-            "hybrid", or an objective object.
-        k: sampler steps per update.
-        n_chains: persistent chains; as many as the batch has rows if None.
-        noise_ratio: noise samples for each example, for the objectives that contrast data with noise.
-        n_epochs: passes over the data.
-        batch_size: rows per update.
-        learning_rate: step size at the start.
-        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
-        optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
-        momentum: decay of past gradients.
-        weight_decay: shrinkage of the weights per unit of learning rate.
-        clip: largest norm of the gradient; 0 does not clip.
-        averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
-        early_stopping: stop when the score of held-out rows no longer rises.
-        validation_fraction: rows held out for that.
-        patience: epochs without a better score before stopping.
-        monitor: the score-matching objective of a few training rows as a metric after every epoch: "auto" and
-            "always" follow it, None does not.
-        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
-        resume: go on from the folder's checkpoint.
-        callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
-        random_state: seed.
-        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
     Example:
         >>> import numpy as np
@@ -296,52 +263,29 @@ class DeepEnergyModel(UnnormalisedEstimator):
     """
 
     family = "deep-energy"
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
-        **ENERGY_CHECKS,
-        "hidden": checks.sizes(1),
-        "sigma": checks.number(0, open_low=True),
-        "learn_sigma": checks.flag,
-        "activation": checks.one_of(*get_args(Activation)),
-    }
 
-    hidden: tuple[int, ...]
-    sigma: float
-    learn_sigma: bool
-    activation: Activation
-    energy: Any
+    sigma: float = param(default=1.0, check=checks.number(0, open_low=True), doc="σ.")
+    learn_sigma: bool = param(
+        default=False,
+        check=checks.flag,
+        doc="whether σ is learned too, more slowly than the weights.",
+    )
+    activation: Activation = param(
+        default="sigmoid",
+        check=checks.one_of(*get_args(Activation)),
+        doc='of the layers below the experts: "sigmoid", "tanh", "softplus", "silu".',
+    )
+    energy: Any = param(
+        default=None,
+        doc="an Equinox module H: x ↦ a number, or another model with a free energy −H, in place of network and "
+        "experts; F = ‖x‖²/2σ² − bᵀx − H(x). H must grow more slowly than ‖x‖²/2σ². Such a model has no "
+        "latents, and no file can hold it.",
+    )
 
-    def __init__(
-        self,
-        hidden: tuple[int, ...] = (64, 64),
-        *,
-        sigma: float = 1.0,
-        learn_sigma: bool = False,
-        activation: Activation = "sigmoid",
-        energy: Any = None,
-        objective: Any = "sliced_score_matching",
-        k: int = 1,
-        n_chains: int | None = None,
-        noise_ratio: int = 1,
-        n_epochs: int = 50,
-        batch_size: int = 100,
-        learning_rate: float = 0.003,
-        schedule: Schedule = "linear",
-        optimizer: Any = "adam",
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        clip: float = 0.0,
-        averaging: float = 0.0,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 5,
-        monitor: str | None = "auto",
-        run_dir: Any = None,
-        resume: bool = False,
-        callbacks: Any = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        vars(self).update({name: value for name, value in locals().items() if name != "self"})
+    hidden = changed(
+        doc="numbers of units from the data upwards, the last of them the experts: (64, 64) is a layer of 64 "
+        "and 64 experts on top, (64,) a Gaussian restricted Boltzmann machine.",
+    )
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> DeepEnergy | GeneralEnergy:
         """A network with random weights, or the given module."""

@@ -16,8 +16,7 @@ Images are restored by minimising F plus a quadratic, see :mod:`latentia.ops.res
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -31,14 +30,14 @@ from latentia.core.model import Scalar
 from latentia.core.parameters import bias, buffer, scale, weight
 from latentia.core.space import Space
 from latentia.estimator import checks
-from latentia.estimator.energy import ENERGY_CHECKS, UnnormalisedEstimator
+from latentia.estimator.declared import changed, param
+from latentia.estimator.energy import ExpertFunctions, UnnormalisedEstimator
 from latentia.imaging import pictures
-from latentia.learning.optimizer import Schedule
 from latentia.ops import random
 from latentia.ops.arrays import cast_like
 from latentia.ops.compiling import jitted
 from latentia.ops.convolution import correlate
-from latentia.ops.experts import EXPERTS, AbstractExperts, make
+from latentia.ops.experts import AbstractExperts, make
 from latentia.ops.restoration import Field, Task, settled, smooth_start
 from latentia.ops.whitening import directions
 
@@ -159,7 +158,7 @@ class FieldsOfExpertsModel(FreeEnergy, Encodes, Starts, Initialised):
         return jnp.maximum(values[1:], FLOOR * top), vectors[:, 1:]
 
 
-class FieldsOfExperts(UnnormalisedEstimator):
+class FieldsOfExperts(ExpertFunctions, UnnormalisedEstimator):
     """Field of experts: a model of images of any size, learned from patches, that restores them.
 
     The rows of X are patches, row after row of pixels, several times as wide as the filters. Their intensities may
@@ -168,40 +167,6 @@ class FieldsOfExperts(UnnormalisedEstimator):
     Denoising score matching is the default objective: at noise τ it learns the density of patches that carry that
     noise, which needs no second derivatives, and keeps experts from becoming arbitrarily narrow where patches are
     flat (quantised pixels have many responses that are exactly zero).
-
-    Args:
-        n_filters: number of filters.
-        filter_shape: size of the filters: one number for square ones, or (height, width).
-        expert: φ: "gsm" (a mixture of Gaussians whose weights are learned), "student_t", "log_cosh" (also called
-            "logistic"), "charbonnier", "gaussian".
-        image_shape: (height, width) of the patches; if None they are square, or one row of pixels where their
-            number is no square.
-        ridge: ε at the start; it is learned too.
-        objective: "denoising_score_matching", "score_matching", "sliced_score_matching", "nce", "conditional_nce",
-            "hybrid", or an objective object, such as ``DenoisingScoreMatching(5.0, relative=False)`` for noise of
-            standard deviation 5 in the data's units.
-        k: sampler steps per update.
-        n_chains: persistent chains; as many as the batch has rows if None.
-        noise_ratio: noise samples for each example, for the objectives that contrast data with noise.
-        n_epochs: passes over the data.
-        batch_size: rows per update.
-        learning_rate: step size at the start.
-        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
-        optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
-        momentum: decay of past gradients.
-        weight_decay: shrinkage of the weights per unit of learning rate.
-        clip: largest norm of the gradient; 0 does not clip.
-        averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
-        early_stopping: stop when the score of held-out rows no longer rises.
-        validation_fraction: rows held out for that.
-        patience: epochs without a better score before stopping.
-        monitor: the score-matching objective of a few training rows as a metric after every epoch: "auto" and
-            "always" follow it, None does not.
-        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
-        resume: go on from the folder's checkpoint.
-        callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
-        random_state: seed.
-        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
     Example:
         >>> import numpy as np
@@ -219,51 +184,33 @@ class FieldsOfExperts(UnnormalisedEstimator):
     """
 
     family = "fields-of-experts"
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
-        **ENERGY_CHECKS,
-        "n_filters": checks.integer(1),
-        "expert": checks.one_of(*EXPERTS),
-        "ridge": checks.number(0, open_low=True),
-    }
 
-    n_filters: int
-    filter_shape: int | tuple[int, int]
-    expert: str
-    image_shape: tuple[int, int] | None
-    ridge: float
+    n_filters: int = param(default=24, check=checks.integer(1), doc="number of filters.", kw_only=False)
+    filter_shape: int | tuple[int, int] = param(
+        default=5,
+        doc="size of the filters: one number for square ones, or (height, width).",
+    )
+    image_shape: tuple[int, int] | None = param(
+        default=None,
+        doc="(height, width) of the patches; if None they are square, or one row of pixels where their number "
+        "is no square.",
+    )
 
-    def __init__(
-        self,
-        n_filters: int = 24,
-        *,
-        filter_shape: int | tuple[int, int] = 5,
-        expert: str = "gsm",
-        image_shape: tuple[int, int] | None = None,
-        ridge: float = 1e-3,
-        objective: Any = "denoising_score_matching",
-        k: int = 1,
-        n_chains: int | None = None,
-        noise_ratio: int = 1,
-        n_epochs: int = 10,
-        batch_size: int = 16,
-        learning_rate: float = 0.005,
-        schedule: Schedule = "linear",
-        optimizer: Any = "adam",
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        clip: float = 0.0,
-        averaging: float = 0.0,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 5,
-        monitor: str | None = "auto",
-        run_dir: Any = None,
-        resume: bool = False,
-        callbacks: Any = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        vars(self).update({name: value for name, value in locals().items() if name != "self"})
+    expert = changed(
+        default="gsm",
+        doc='φ: "gsm" (a mixture of Gaussians whose weights are learned), "student_t", "log_cosh" (also called '
+        '"logistic"), "charbonnier", "gaussian".',
+    )
+    ridge = changed(default=1e-3, check=checks.number(0, open_low=True))
+    objective = changed(
+        default="denoising_score_matching",
+        doc='"denoising_score_matching", "score_matching", "sliced_score_matching", "nce", "conditional_nce", '
+        '"hybrid", or an objective object, such as ``DenoisingScoreMatching(5.0, relative=False)`` for '
+        "noise of standard deviation 5 in the data's units.",
+    )
+    n_epochs = 10
+    batch_size = 16
+    learning_rate = 0.005
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> FieldsOfExpertsModel:
         """A field with random filters."""

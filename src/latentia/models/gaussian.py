@@ -5,8 +5,8 @@ See :mod:`latentia.energies.gaussian_energy` for the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from collections.abc import Callable
+from typing import Any, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,12 +16,12 @@ from latentia.core.algorithms import AbstractLearner
 from latentia.core.errors import ParameterError
 from latentia.energies.gaussian_energy import GaussianEnergy, safe
 from latentia.estimator import checks, training
-from latentia.estimator.energy import ENERGY_CHECKS, EnergyEstimator
+from latentia.estimator.declared import changed, param
+from latentia.estimator.energy import EnergyEstimator
 from latentia.estimator.rows_to_learn import LearningRows, spread
 from latentia.estimator.scoring import average
 from latentia.estimator.training import Plan
 from latentia.learning.batches import read_rows
-from latentia.learning.optimizer import Schedule
 from latentia.learning.solved import Solved
 from latentia.likelihood import free_energies, log_z
 from latentia.ops import graphical, random, whitening
@@ -39,41 +39,6 @@ class GaussianModel(EnergyEstimator):
 
     ``transform`` whitens (by the symmetric root of the precision, "ZCA") and ``inverse_transform`` undoes it.
 
-    Args:
-        precision: which variables may be coupled: "full" (any two), "diagonal" (none), "neighbours" (pixels of an
-            image within ``radius`` of each other), or a symmetric boolean matrix.
-        image_shape: height and width (and channels) of the images, for "neighbours"; a square if None.
-        radius: for "neighbours", in pixels: 1 couples four, 1.5 eight neighbours.
-        solver: "closed_form" (maximum likelihood; iterative where the precision has given zeros),
-            "score_matching" (exact, a linear system), or "gradient", by the objective. The first two need the data
-            only through their covariance.
-        ridge: part of the mean variance that those two add to every variance: an inverse exists even where columns
-            are constant or depend on each other.
-        objective: for "gradient": "score_matching", "sliced_score_matching", "denoising_score_matching", "nce",
-            "conditional_nce", or an objective object.
-        k: sampler steps per update.
-        n_chains: persistent chains; as many as the batch has rows if None.
-        noise_ratio: noise samples for each example, for the objectives that contrast data with noise.
-        n_epochs: passes over the data.
-        batch_size: rows per update.
-        learning_rate: step size at the start.
-        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
-        optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
-        momentum: decay of past gradients.
-        weight_decay: shrinkage of the couplings per unit of learning rate.
-        clip: largest norm of the gradient; 0 does not clip.
-        averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
-        early_stopping: stop when the likelihood of held-out rows no longer rises.
-        validation_fraction: rows held out for that.
-        patience: epochs without a better score before stopping.
-        monitor: the log-likelihood of a few training rows as a metric after every epoch: "auto" and "always" follow
-            it, None does not.
-        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
-        resume: go on from the folder's checkpoint.
-        callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
-        random_state: seed.
-        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
-
     Example:
         >>> import numpy as np
         >>> from latentia import GaussianModel
@@ -89,52 +54,49 @@ class GaussianModel(EnergyEstimator):
     """
 
     family = "gaussian"
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
-        **ENERGY_CHECKS,
-        "precision": _check_precision,
-        "radius": checks.number(0),
-        "solver": checks.one_of("closed_form", "score_matching", "gradient"),
-        "ridge": checks.number(0),
-    }
 
-    precision: Any
-    image_shape: tuple[int, ...] | None
-    radius: float
-    solver: str
-    ridge: float
+    precision: Any = param(
+        default="full",
+        check=_check_precision,
+        doc='which variables may be coupled: "full" (any two), "diagonal" (none), "neighbours" (pixels of an '
+        "image within ``radius`` of each other), or a symmetric boolean matrix.",
+        kw_only=False,
+    )
+    image_shape: tuple[int, ...] | None = param(
+        default=None,
+        doc='height and width (and channels) of the images, for "neighbours"; a square if None.',
+    )
+    radius: float = param(
+        default=1.0,
+        check=checks.number(0),
+        doc='for "neighbours", in pixels: 1 couples four, 1.5 eight neighbours.',
+    )
+    solver: str = param(
+        default="closed_form",
+        check=checks.one_of("closed_form", "score_matching", "gradient"),
+        doc='"closed_form" (maximum likelihood; iterative where the precision has given zeros), '
+        '"score_matching" (exact, a linear system), or "gradient", by the objective. The first two need the '
+        "data only through their covariance.",
+    )
+    ridge: float = param(
+        default=1e-6,
+        check=checks.number(0),
+        doc="part of the mean variance that those two add to every variance: an inverse exists even where "
+        "columns are constant or depend on each other.",
+    )
 
-    def __init__(
-        self,
-        precision: Any = "full",
-        *,
-        image_shape: tuple[int, ...] | None = None,
-        radius: float = 1.0,
-        solver: str = "closed_form",
-        ridge: float = 1e-6,
-        objective: Any = "score_matching",
-        k: int = 1,
-        n_chains: int | None = None,
-        noise_ratio: int = 1,
-        n_epochs: int = 50,
-        batch_size: int = 100,
-        learning_rate: float = 0.01,
-        schedule: Schedule = "linear",
-        optimizer: Any = "adam",
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        clip: float = 0.0,
-        averaging: float = 0.0,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 5,
-        monitor: str | None = "auto",
-        run_dir: Any = None,
-        resume: bool = False,
-        callbacks: Any = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        vars(self).update({name: value for name, value in locals().items() if name != "self"})
+    objective = changed(
+        default="score_matching",
+        doc='for "gradient": "score_matching", "sliced_score_matching", "denoising_score_matching", "nce", '
+        '"conditional_nce", or an objective object.',
+    )
+    learning_rate = 0.01
+    weight_decay = changed(doc="shrinkage of the couplings per unit of learning rate.")
+    early_stopping = changed(doc="stop when the likelihood of held-out rows no longer rises.")
+    monitor = changed(
+        doc='the log-likelihood of a few training rows as a metric after every epoch: "auto" and "always" '
+        "follow it, None does not.",
+    )
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> GaussianEnergy:
         """The standard normal distribution with the right structure."""

@@ -13,8 +13,7 @@ Vassilvitskii (2007).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import equinox as eqx
 import jax
@@ -37,7 +36,8 @@ from latentia.core.model import Scalar
 from latentia.core.parameters import bias, scale
 from latentia.core.space import Space
 from latentia.estimator import checks
-from latentia.estimator.batch import BATCH_CHECKS, BatchEstimator
+from latentia.estimator.batch import BatchEstimator
+from latentia.estimator.declared import changed, param
 from latentia.learning.em import EM
 from latentia.ops import gaussian, random
 from latentia.ops.arrays import keep
@@ -261,18 +261,6 @@ def spread_rows(
 class GaussianMixture(BatchEstimator):
     """Mixture of Gaussians, fitted by EM.
 
-    Args:
-        n_components: number of Gaussians.
-        covariance_type: "full", "tied", "diag" or "spherical".
-        reg_covar: added to the diagonal of every covariance.
-        n_epochs: most EM steps.
-        tol: least gain of the mean log-likelihood a step; a smaller one ends the fit.
-        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
-        resume: go on from the folder's checkpoint.
-        callbacks: functions called with a ``latentia.learning.fit.Event`` after every step; True stops.
-        random_state: seed of the start.
-        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
-
     Example:
         >>> import numpy as np
         >>> from latentia import GaussianMixture
@@ -287,37 +275,16 @@ class GaussianMixture(BatchEstimator):
     """
 
     family = "gaussian-mixture"
-    covariance_type: CovarianceType
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
-        **BATCH_CHECKS,
-        "covariance_type": checks.one_of(*get_args(CovarianceType)),
-        "reg_covar": checks.number(0),
-    }
 
-    def __init__(
-        self,
-        n_components: int = 8,
-        *,
-        covariance_type: CovarianceType = "full",
-        reg_covar: float = 1e-6,
-        n_epochs: int = 200,
-        tol: float = 1e-4,
-        run_dir: Any = None,
-        resume: bool = False,
-        callbacks: Any = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.n_components = n_components
-        self.covariance_type = covariance_type
-        self.reg_covar = reg_covar
-        self.n_epochs = n_epochs
-        self.tol = tol
-        self.run_dir = run_dir
-        self.resume = resume
-        self.callbacks = callbacks
-        self.random_state = random_state
-        self.verbose = verbose
+    covariance_type: CovarianceType = param(
+        default="full",
+        check=checks.one_of(*get_args(CovarianceType)),
+        doc='"full", "tied", "diag" or "spherical".',
+    )
+    reg_covar: float = param(default=1e-6, check=checks.number(0), doc="added to the diagonal of every covariance.")
+
+    n_components = changed(default=8, doc="number of Gaussians.")
+    random_state = changed(doc="seed of the start.")
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> MixtureModel:
         """A mixture with the right shapes; :meth:`MixtureModel.initialise` places it."""

@@ -13,44 +13,14 @@ likelihoods and samples are in the data's own units. σ is learned in the log do
 
 from __future__ import annotations
 
-from typing import Any
+from typing import ClassVar
 
-from latentia.learning.optimizer import Schedule
-from latentia.models.rbm import RBM
+from latentia.estimator.declared import changed
+from latentia.models.rbm import AbstractRBM
 
 
-class GaussianRBM(RBM):
+class GaussianRBM(AbstractRBM):
     """Restricted Boltzmann machine with Gaussian visible units, for real data of any scale.
-
-    Args:
-        n_components: number of hidden units.
-        hidden: type of the hidden units: "bernoulli", "spin", "categorical", "gaussian", "rectified".
-        n_hidden_states: states of a categorical hidden unit.
-        objective: "cd", "pcd", "tempering", or an objective object.
-        k: sampler steps per update.
-        n_chains: persistent chains; as many as the batch has rows if None.
-        n_replicas: temperatures of "tempering".
-        n_epochs: passes over the data.
-        batch_size: rows per update.
-        learning_rate: step size at the start.
-        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
-        optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
-        momentum: decay of past gradients.
-        weight_decay: shrinkage of the weights per unit of learning rate.
-        clip: largest norm of the gradient; 0 does not clip.
-        averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
-        centring: how fast the centring offsets follow the data's means; 0 turns centring off.
-        weight_scale: standard deviation of the initial weights.
-        early_stopping: stop when the score of held-out rows no longer rises.
-        validation_fraction: rows held out for that.
-        patience: epochs without a better score before stopping.
-        monitor: the squared error of the reconstructions of a few training rows as a metric after every epoch:
-            "auto" and "always" follow it, None does not.
-        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
-        resume: go on from the folder's checkpoint.
-        callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
-        random_state: seed.
-        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
     Example:
         >>> import numpy as np
@@ -68,36 +38,12 @@ class GaussianRBM(RBM):
 
     family = "gaussian-rbm"
 
-    def __init__(
-        self,
-        n_components: int = 256,
-        *,
-        hidden: str = "bernoulli",
-        n_hidden_states: int = 3,
-        objective: Any = "pcd",
-        k: int = 1,
-        n_chains: int | None = None,
-        n_replicas: int = 10,
-        n_epochs: int = 20,
-        batch_size: int = 100,
-        learning_rate: float = 0.003,
-        schedule: Schedule = "linear",
-        optimizer: Any = "adam",
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        clip: float = 10.0,
-        averaging: float = 0.0,
-        centring: float = 0.01,
-        weight_scale: float = 0.01,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 5,
-        monitor: str | None = "auto",
-        run_dir: Any = None,
-        resume: bool = False,
-        callbacks: Any = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        super().__init__(visible="gaussian", **given)
+    visible: ClassVar[str] = "gaussian"
+
+    learning_rate = 0.003
+    optimizer = "adam"
+    clip = 10.0
+    monitor = changed(
+        doc="the squared error of the reconstructions of a few training rows as a metric after every epoch: "
+        '"auto" and "always" follow it, None does not.',
+    )

@@ -24,8 +24,8 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from collections.abc import Callable
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -50,12 +50,12 @@ from latentia.core.model import Scalar
 from latentia.core.parameters import bias, buffer, weight
 from latentia.core.space import Space
 from latentia.estimator import checks, training
-from latentia.estimator.energy import ENERGY_CHECKS, EnergyEstimator
+from latentia.estimator.declared import changed, param
+from latentia.estimator.energy import EnergyEstimator
 from latentia.estimator.rows_to_learn import LearningRows, n_held_out
 from latentia.learning import objective
 from latentia.learning.fit import Event
 from latentia.learning.gradient import GradientLearner
-from latentia.learning.optimizer import Schedule
 from latentia.learning.relative import PER_STEP, NaturalGradient, QuasiNewton, QuasiNewtonState
 from latentia.learning.standardised import Standardised
 from latentia.ops import random, sources
@@ -241,43 +241,6 @@ def _converged(event: Event) -> bool:
 class ICA(EnergyEstimator):
     """Independent component analysis with an exact likelihood.
 
-    Args:
-        n_components: number of sources; as many as the data have features if None. Fewer are sought among as many
-            principal components, and the others are taken as Gaussian; more make an overcomplete energy without a
-            likelihood, for ``solver="gradient"``.
-        density: of the sources: "sech" (the usual one, with score tanh), "logistic", "student_t", "laplace" (with a
-            round top), all super-Gaussian; "extended" chooses between super- and sub-Gaussian for each source.
-        solver: "quasi_newton" (maximum likelihood on all rows: preconditioned L-BFGS), "natural_gradient" (maximum
-            likelihood on mini-batches) or "gradient" (any ``objective``). The first two keep μ at the data's mean.
-        tol: largest entry of the relative gradient at which "quasi_newton" stops.
-        max_iter: most iterations of "quasi_newton", each of which sees all rows.
-        objective: for ``solver="gradient"``: "score_matching", "sliced_score_matching", "denoising_score_matching",
-            "nce", "conditional_nce", or an objective object.
-        k: sampler steps per update, for objectives with chains.
-        n_chains: persistent chains; as many as the batch has rows if None.
-        noise_ratio: noise samples for each example, for objectives that contrast the data with noise.
-        n_epochs: passes over the data of the other two solvers.
-        batch_size: rows per update of the other two; "quasi_newton" always takes all.
-        learning_rate: step size at the start.
-        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
-        optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
-        momentum: decay of past gradients.
-        weight_decay: shrinkage of the filters per unit of learning rate, for ``solver="gradient"``.
-        clip: largest norm of the gradient; 0 does not clip.
-        averaging: decay of a running average of the parameters that becomes the final model; 0 for none. For
-            ``solver="gradient"``.
-        early_stopping: stop when the score of held-out rows no longer rises.
-        validation_fraction: rows held out for that.
-        patience: epochs without a better score before stopping.
-        monitor: the log-likelihood (of an overcomplete model, the score-matching objective) of a few training rows
-            as a metric after every epoch: "auto" and "always" follow it, None does not; "quasi_newton" reports that
-            of all rows in any case.
-        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
-        resume: go on from the folder's checkpoint.
-        callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
-        random_state: seed.
-        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
-
     Example:
         >>> import numpy as np
         >>> from latentia import ICA
@@ -293,73 +256,61 @@ class ICA(EnergyEstimator):
     """
 
     family = "ica"
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
-        **ENERGY_CHECKS,
-        "n_components": checks.integer(1, optional=True),
-        "density": checks.one_of(*sources.SOURCES),
-        "solver": checks.one_of(*SOLVERS),
-        "tol": checks.number(0),
-        "max_iter": checks.integer(1),
-    }
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        density: str = "sech",
-        solver: str = "quasi_newton",
-        tol: float = 1e-5,
-        max_iter: int = 500,
-        objective: Any = "score_matching",
-        k: int = 1,
-        n_chains: int | None = None,
-        noise_ratio: int = 1,
-        n_epochs: int = 50,
-        batch_size: int = 100,
-        learning_rate: float = 0.03,
-        schedule: Schedule = "linear",
-        optimizer: Any = "adam",
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        clip: float = 10.0,
-        averaging: float = 0.0,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 5,
-        monitor: str | None = "auto",
-        run_dir: Any = None,
-        resume: bool = False,
-        callbacks: Any = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.n_components = n_components
-        self.density = density
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.objective = objective
-        self.k = k
-        self.n_chains = n_chains
-        self.noise_ratio = noise_ratio
-        self.n_epochs = n_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.optimizer = optimizer
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.clip = clip
-        self.averaging = averaging
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.monitor = monitor
-        self.run_dir = run_dir
-        self.resume = resume
-        self.callbacks = callbacks
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = param(
+        default=None,
+        check=checks.integer(1, optional=True),
+        doc="number of sources; as many as the data have features if None. Fewer are sought among as many "
+        "principal components, and the others are taken as Gaussian; more make an overcomplete energy "
+        'without a likelihood, for ``solver="gradient"``.',
+        kw_only=False,
+    )
+    density: str = param(
+        default="sech",
+        check=checks.one_of(*sources.SOURCES),
+        doc='of the sources: "sech" (the usual one, with score tanh), "logistic", "student_t", "laplace" (with '
+        'a round top), all super-Gaussian; "extended" chooses between super- and sub-Gaussian for each '
+        "source.",
+    )
+    solver: str = param(
+        default="quasi_newton",
+        check=checks.one_of(*SOLVERS),
+        doc='"quasi_newton" (maximum likelihood on all rows: preconditioned L-BFGS), "natural_gradient" '
+        '(maximum likelihood on mini-batches) or "gradient" (any ``objective``). The first two keep μ at '
+        "the data's mean.",
+    )
+    tol: float = param(
+        default=1e-5,
+        check=checks.number(0),
+        doc='largest entry of the relative gradient at which "quasi_newton" stops.',
+    )
+    max_iter: int = param(
+        default=500,
+        check=checks.integer(1),
+        doc='most iterations of "quasi_newton", each of which sees all rows.',
+    )
+
+    objective = changed(
+        default="score_matching",
+        doc='for ``solver="gradient"``: "score_matching", "sliced_score_matching", "denoising_score_matching", '
+        '"nce", "conditional_nce", or an objective object.',
+    )
+    n_sampler_steps = changed(doc="sampler steps per update, for objectives with chains.")
+    noise_ratio = changed(doc="noise samples for each example, for objectives that contrast the data with noise.")
+    n_epochs = changed(doc="passes over the data of the other two solvers.")
+    batch_size = changed(doc='rows per update of the other two; "quasi_newton" always takes all.')
+    learning_rate = 0.03
+    weight_decay = changed(doc='shrinkage of the filters per unit of learning rate, for ``solver="gradient"``.')
+    clip = 10.0
+    averaging = changed(
+        doc="decay of a running average of the parameters that becomes the final model; 0 for none. For "
+        '``solver="gradient"``.',
+    )
+    monitor = changed(
+        doc="the log-likelihood (of an overcomplete model, the score-matching objective) of a few training rows "
+        'as a metric after every epoch: "auto" and "always" follow it, None does not; "quasi_newton" '
+        "reports that of all rows in any case.",
+    )
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> AbstractICAModel:
         """A model with the right shapes at a random start."""

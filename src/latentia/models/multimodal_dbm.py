@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,10 +27,11 @@ from latentia.core import space
 from latentia.core.errors import DataError, ParameterError
 from latentia.energies.layered import LayeredModel, apply_switches, label_energies
 from latentia.estimator import checks
-from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
+from latentia.estimator.declared import changed, param
+from latentia.estimator.gradient import GradientEstimator
+from latentia.estimator.groups import Centring, Chains, InitialWeights, MeanField, Objective, Replicas
 from latentia.estimator.rows import apply_rows
 from latentia.inference import infer_means
-from latentia.learning.optimizer import Schedule
 from latentia.ops import random
 from latentia.units import Bernoulli
 from latentia.units import make as make_units
@@ -38,45 +39,13 @@ from latentia.units import make as make_units
 VISIBLE = ("bernoulli", "spin", "gaussian", "categorical")
 
 
-class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
+class MultimodalDBM(
+    Labelled, Finetunes, Objective, Chains, MeanField, Replicas, Centring, InitialWeights, GradientEstimator
+):
     """Deep Boltzmann machine over several kinds of data.
 
     Data are given as one matrix with the modalities' columns side by side, or as a mapping from their names to
     matrices; ``transform``, ``joint``, ``impute``, ``retrieve`` and ``predict`` also take mappings that lack some.
-
-    Args:
-        modalities: names and numbers of columns, in the order of the columns; None halves the columns into "first"
-            and "second".
-        visible: type of the visible units ("gaussian", "bernoulli", "spin", "categorical"), for all modalities or
-            one for each.
-        hidden: sizes of the hidden layers of every pathway, from below; one tuple for all, or one for each.
-        joint: size of the layer that joins them.
-        objective: "pcd", "cd", "tempering", or an objective object.
-        k: sampler steps per update.
-        rounds: rounds of mean field for every batch.
-        n_chains: persistent chains; as many as the batch has rows if None.
-        n_replicas: temperatures of "tempering".
-        n_epochs: passes over the data.
-        batch_size: rows per update.
-        learning_rate: step size at the start.
-        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
-        optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
-        momentum: decay of past gradients.
-        weight_decay: shrinkage of the weights per unit of learning rate.
-        clip: largest norm of the gradient; 0 does not clip.
-        averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
-        centring: how fast the centring offsets follow the data's means; 0 turns centring off.
-        weight_scale: standard deviation of the initial weights at the visibles; narrow hidden layers start larger.
-        early_stopping: stop when the held-out rows are no longer reconstructed better.
-        validation_fraction: rows held out for that.
-        patience: epochs without a better score before stopping.
-        monitor: the squared error of the reconstructions of a few training rows as a metric: "auto" or "always"
-            follow it, None does not.
-        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
-        resume: go on from the folder's checkpoint.
-        callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
-        random_state: seed.
-        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
     Example:
         >>> import numpy as np
@@ -92,75 +61,36 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
     """
 
     family = "multimodal-dbm"
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
-        **GRADIENT_CHECKS,
-        "joint": checks.integer(1),
-        "rounds": checks.integer(1),
-        "weight_scale": checks.number(0),
-    }
 
-    def __init__(
-        self,
-        modalities: Mapping[str, int] | None = None,
-        *,
-        visible: str | Sequence[str] = "gaussian",
-        hidden: Sequence[Any] = (64,),
-        joint: int = 64,
-        objective: Any = "pcd",
-        k: int = 5,
-        rounds: int = 10,
-        n_chains: int | None = None,
-        n_replicas: int = 10,
-        n_epochs: int = 50,
-        batch_size: int = 100,
-        learning_rate: float = 0.003,
-        schedule: Schedule = "linear",
-        optimizer: Any = "adam",
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        clip: float = 10.0,
-        averaging: float = 0.0,
-        centring: float = 0.01,
-        weight_scale: float = 0.01,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 5,
-        monitor: str | None = "auto",
-        run_dir: Any = None,
-        resume: bool = False,
-        callbacks: Any = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.modalities = modalities
-        self.visible = visible
-        self.hidden = hidden
-        self.joint = joint
-        self.objective = objective
-        self.k = k
-        self.rounds = rounds
-        self.n_chains = n_chains
-        self.n_replicas = n_replicas
-        self.n_epochs = n_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.optimizer = optimizer
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.clip = clip
-        self.averaging = averaging
-        self.centring = centring
-        self.weight_scale = weight_scale
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.monitor = monitor
-        self.run_dir = run_dir
-        self.resume = resume
-        self.callbacks = callbacks
-        self.random_state = random_state
-        self.verbose = verbose
+    modalities: Mapping[str, int] | None = param(
+        default=None,
+        doc='names and numbers of columns, in the order of the columns; None halves the columns into "first" '
+        'and "second".',
+        kw_only=False,
+    )
+    visible: str | Sequence[str] = param(
+        default="gaussian",
+        doc='type of the visible units ("gaussian", "bernoulli", "spin", "categorical"), for all modalities or '
+        "one for each.",
+    )
+    hidden: Sequence[Any] = param(
+        default=(64,),
+        doc="sizes of the hidden layers of every pathway, from below; one tuple for all, or one for each.",
+    )
+    joint: int = param(default=64, check=checks.integer(1), doc="size of the layer that joins them.")
+
+    objective = changed(doc='"pcd", "cd", "tempering", or an objective object.')
+    n_sampler_steps = 5
+    learning_rate = 0.003
+    clip = 10.0
+    weight_scale = changed(
+        doc="standard deviation of the initial weights at the visibles; narrow hidden layers start larger.",
+    )
+    early_stopping = changed(doc="stop when the held-out rows are no longer reconstructed better.")
+    monitor = changed(
+        doc='the squared error of the reconstructions of a few training rows as a metric: "auto" or "always" '
+        "follow it, None does not.",
+    )
 
     # -- structure -----------------------------------------------------------------------------------------
 
@@ -225,9 +155,6 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
         edges += [(first - 1, top)] if "classes" in blueprint else []
         layers = [Bernoulli.make(int(n)) for n in (*sizes, self.joint)]
         return LayeredModel.make(visible, layers, edges, key=random.key(seed), weight_scale=self.weight_scale)
-
-    def _objective_numbers(self) -> dict[str, int | None]:
-        return {**super()._objective_numbers(), "rounds": self.rounds}
 
     # -- data ----------------------------------------------------------------------------------------------
 

@@ -11,8 +11,7 @@ and eigenvalues Λ of the data's covariance: W = U_K (Λ_K − σ²I)^½ and σ�
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +35,8 @@ from latentia.core.model import AbstractPosterior, Scalar
 from latentia.core.parameters import bias, scale, weight
 from latentia.core.space import Space
 from latentia.estimator import checks
-from latentia.estimator.batch import BATCH_CHECKS, BatchEstimator
+from latentia.estimator.batch import BatchEstimator
+from latentia.estimator.declared import changed, param
 from latentia.learning.closed_form import ClosedFormML
 from latentia.learning.em import EM
 from latentia.ops import gaussian, random
@@ -210,17 +210,6 @@ def _variance_floor(variances: Float[Array, " d"]) -> Scalar:
 class PPCA(BatchEstimator):
     """Probabilistic principal component analysis.
 
-    Args:
-        n_components: number of latent dimensions.
-        solver: "closed_form" (exact, by an eigendecomposition) or "em".
-        n_epochs: most EM steps.
-        tol: least gain of the mean log-likelihood a step; a smaller one ends EM.
-        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
-        resume: go on from the folder's checkpoint.
-        callbacks: functions called with a ``latentia.learning.fit.Event`` after every step; True stops.
-        random_state: seed of EM's start.
-        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
-
     Example:
         >>> import numpy as np
         >>> from latentia import PPCA
@@ -233,33 +222,17 @@ class PPCA(BatchEstimator):
     """
 
     family = "ppca"
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
-        **BATCH_CHECKS,
-        "solver": checks.one_of("closed_form", "em"),
-    }
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        solver: str = "closed_form",
-        n_epochs: int = 500,
-        tol: float = 1e-6,
-        run_dir: Any = None,
-        resume: bool = False,
-        callbacks: Any = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.n_components = n_components
-        self.solver = solver
-        self.n_epochs = n_epochs
-        self.tol = tol
-        self.run_dir = run_dir
-        self.resume = resume
-        self.callbacks = callbacks
-        self.random_state = random_state
-        self.verbose = verbose
+    solver: str = param(
+        default="closed_form",
+        check=checks.one_of("closed_form", "em"),
+        doc='"closed_form" (exact, by an eigendecomposition) or "em".',
+    )
+
+    n_components = changed(default=2, doc="number of latent dimensions.")
+    n_epochs = 500
+    tol = changed(default=1e-6, doc="least gain of the mean log-likelihood a step; a smaller one ends EM.")
+    random_state = changed(doc="seed of EM's start.")
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> PPCAModel:
         """A model with the right shapes at a random start."""

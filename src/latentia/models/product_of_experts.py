@@ -14,8 +14,7 @@ need exactly that; more could do with less, but the model is then refused, to be
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -27,11 +26,11 @@ from latentia.core.capabilities import Bounded, Encodes, Initialised, Projected,
 from latentia.core.model import Scalar
 from latentia.core.parameters import bias, buffer, scale, weight
 from latentia.core.space import Space
-from latentia.estimator import checks
-from latentia.estimator.energy import ENERGY_CHECKS, UnnormalisedEstimator
-from latentia.learning.optimizer import Schedule
+from latentia.estimator.declared import changed
+from latentia.estimator.energy import ExpertFunctions, UnnormalisedEstimator
+from latentia.estimator.groups import Components
 from latentia.ops import random
-from latentia.ops.experts import EXPERTS, AbstractExperts, make
+from latentia.ops.experts import AbstractExperts, make
 from latentia.ops.whitening import directions
 
 Value = Float[Array, " d"]
@@ -151,42 +150,11 @@ class ProductOfExpertsModel(Projected, Encodes, Starts, Bounded, Initialised):
         return eqx.tree_at(lambda m: (m.weights, m.location, m.spread), self, (weights, location, spread))
 
 
-class ProductOfExperts(UnnormalisedEstimator):
+class ProductOfExperts(Components, ExpertFunctions, UnnormalisedEstimator):
     """Product of experts: heavy-tailed functions of linear filters, for real data of any scale.
 
     Columns are standardised inside. Score matching takes the density to be smooth; where many values are repeated
     exactly (pixels in flat patches), experts become ever narrower: use "denoising_score_matching" there.
-
-    Args:
-        n_components: number of experts.
-        expert: φ: "student_t", "log_cosh" (also called "logistic"), "charbonnier", "gsm" (a mixture of Gaussians
-            whose weights are learned), "gaussian".
-        ridge: ε at the start; it is learned too. With 0 there is none, and training stops with an error should the
-            energy lose its normaliser.
-        objective: "sliced_score_matching", "score_matching", "denoising_score_matching", "nce", "conditional_nce",
-            "hybrid", or an objective object.
-        k: sampler steps per update.
-        n_chains: persistent chains; as many as the batch has rows if None.
-        noise_ratio: noise samples for each example, for the objectives that contrast data with noise.
-        n_epochs: passes over the data.
-        batch_size: rows per update.
-        learning_rate: step size at the start.
-        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
-        optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
-        momentum: decay of past gradients.
-        weight_decay: shrinkage of the weights per unit of learning rate.
-        clip: largest norm of the gradient; 0 does not clip.
-        averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
-        early_stopping: stop when the score of held-out rows no longer rises.
-        validation_fraction: rows held out for that.
-        patience: epochs without a better score before stopping.
-        monitor: the score-matching objective of a few training rows as a metric after every epoch: "auto" and
-            "always" follow it, None does not.
-        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
-        resume: go on from the folder's checkpoint.
-        callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
-        random_state: seed.
-        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
     Example:
         >>> import numpy as np
@@ -202,47 +170,12 @@ class ProductOfExperts(UnnormalisedEstimator):
     """
 
     family = "product-of-experts"
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
-        **ENERGY_CHECKS,
-        "n_components": checks.integer(1),
-        "expert": checks.one_of(*EXPERTS),
-        "ridge": checks.number(0),
-    }
 
-    n_components: int
-    expert: str
-    ridge: float
-
-    def __init__(
-        self,
-        n_components: int = 64,
-        *,
-        expert: str = "student_t",
-        ridge: float = 0.01,
-        objective: Any = "sliced_score_matching",
-        k: int = 1,
-        n_chains: int | None = None,
-        noise_ratio: int = 1,
-        n_epochs: int = 50,
-        batch_size: int = 100,
-        learning_rate: float = 0.003,
-        schedule: Schedule = "linear",
-        optimizer: Any = "adam",
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        clip: float = 0.0,
-        averaging: float = 0.0,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 5,
-        monitor: str | None = "auto",
-        run_dir: Any = None,
-        resume: bool = False,
-        callbacks: Any = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        vars(self).update({name: value for name, value in locals().items() if name != "self"})
+    n_components = changed(doc="number of experts.")
+    ridge = changed(
+        doc="ε at the start; it is learned too. With 0 there is none, and training stops with an error should "
+        "the energy lose its normaliser.",
+    )
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> ProductOfExpertsModel:
         """A product with random filters."""

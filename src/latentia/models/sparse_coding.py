@@ -15,17 +15,28 @@ The codes are found, not summed out, so there is no likelihood: models are compa
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from jaxtyping import Array, Float
 
-from latentia.abilities.sparse_codes import SPARSE_CHECKS, Method, SparseEstimator
+from latentia.abilities.sparse_codes import SparseEstimator
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.errors import ParameterError
 from latentia.energies.sparse_coding import SparseCodingModel
 from latentia.estimator import checks, training
+from latentia.estimator.declared import changed, param
+from latentia.estimator.groups import (
+    Batches,
+    Callbacks,
+    Components,
+    EarlyStopping,
+    Epochs,
+    LearningRate,
+    RunFolder,
+    Seed,
+    Verbosity,
+)
 from latentia.estimator.rows_to_learn import LearningRows, n_held_out
 from latentia.learning.dictionary import UPDATES, Constraint
 from latentia.learning.fit import Event
@@ -39,45 +50,10 @@ Update = Literal["online", "gradient", "ksvd", "mod"]
 PenaltyName = Literal["l1", "elastic_net", "l0", "lq", "group"]
 
 
-class DictionaryLearning(SparseEstimator):
+class DictionaryLearning(
+    SparseEstimator, Epochs, Batches, LearningRate, EarlyStopping, RunFolder, Callbacks, Seed, Verbosity, Components
+):
     """Dictionary learning: atoms of which every signal needs few.
-
-    Args:
-        n_components: number of atoms.
-        alpha: strength of the penalty; not divided by the number of features.
-        penalty: "l1", "elastic_net", "l0", "lq", "group", or an object of ``latentia.ops.penalties``.
-        ratio: of an elastic net, the part of the ℓ1 norm.
-        q: of an ℓq penalty, the power between 0 and 1.
-        groups: of a group penalty, the number of its group for every atom.
-        n_nonzero: most atoms in a code, found by matching pursuit; alpha and penalty then have no part in it.
-        error: squared error ‖x − zD‖² at which a code has enough atoms; like n_nonzero, or together with it.
-        update: how atoms learn: "online" (statistics of mini-batches, with forgetting), "gradient" (a step and
-            back to norm one), "mod" (least squares on all codes) or "ksvd" (every atom with its coefficients).
-        inference: how codes are found: "cd", "lars", "ista", "fista", "omp", "ols", "iht", "working" (for an
-            accelerator); "auto" by the penalty.
-        constraint: "ball" (norms of at most one) or "sphere" (norms of one).
-        nonnegative_codes: codes without negative entries.
-        nonnegative_dictionary: atoms without negative entries.
-        center: subtract the mean of the data first, and add it in reconstructions.
-        dictionary_init: atoms to start from, ``(n_components, n_features)``; rows of the data by default.
-        forgetting: of "online": how fast old codes are forgotten; 0 never.
-        learning_rate: of "gradient": the step as a part of the largest safe one.
-        reseed: replace unused and doubled atoms by signals that are represented badly.
-        warm_codes: of updates that see all rows: find codes from those of the epoch before.
-        batch_size: rows per step, for "online" and "gradient"; "mod" and "ksvd" take all rows at once.
-        n_epochs: passes over the data at most.
-        min_gain: least relative gain of the objective from one epoch to the next; a smaller one ends the training.
-        tol: certified relative duality gap of the codes.
-        max_code_iter: most iterations a code; None for the solver's own limit.
-        early_stopping: hold out rows and stop when their objective no longer falls.
-        validation_fraction: the part of the rows to hold out for that.
-        patience: epochs without a better score before stopping.
-        n_threads: threads of the compiled solvers; None for all cores. The result is the same for any number.
-        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
-        resume: go on from the folder's checkpoint.
-        callbacks: functions called with a ``latentia.learning.fit.Event`` after every epoch; True stops.
-        random_state: seed of the start and of the order of the rows.
-        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
     Example:
         >>> import numpy as np
@@ -92,95 +68,59 @@ class DictionaryLearning(SparseEstimator):
     """
 
     family = "dictionary"
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
-        **SPARSE_CHECKS,
-        "n_components": checks.integer(1),
-        "update": checks.one_of(*UPDATES),
-        "constraint": checks.one_of("ball", "sphere"),
-        "nonnegative_dictionary": checks.flag,
-        "forgetting": checks.number(0),
-        "learning_rate": checks.number(0, open_low=True),
-        "reseed": checks.flag,
-        "warm_codes": checks.flag,
-        "batch_size": checks.integer(1),
-        "n_epochs": checks.integer(1),
-        "min_gain": checks.number(0),
-        "early_stopping": checks.flag,
-        "validation_fraction": checks.number(0, 1, open_low=True, open_high=True),
-        "patience": checks.integer(1),
-        "resume": checks.flag,
-    }
 
-    def __init__(
-        self,
-        n_components: int = 100,
-        alpha: float = 0.1,
-        *,
-        penalty: Any = "l1",
-        ratio: float = 0.5,
-        q: float = 0.5,
-        groups: Any = None,
-        n_nonzero: int | None = None,
-        error: float | None = None,
-        update: Update = "online",
-        inference: Method = "auto",
-        constraint: Constraint = "ball",
-        nonnegative_codes: bool = False,
-        nonnegative_dictionary: bool = False,
-        center: bool = False,
-        dictionary_init: Any = None,
-        forgetting: float = 3.0,
-        learning_rate: float = 1.0,
-        reseed: bool = True,
-        warm_codes: bool = True,
-        batch_size: int = 512,
-        n_epochs: int = 50,
-        min_gain: float = 1e-4,
-        tol: float = 1e-4,
-        max_code_iter: int | None = None,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 3,
-        n_threads: int | None = None,
-        run_dir: Any = None,
-        resume: bool = False,
-        callbacks: Any = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.n_components = n_components
-        self.alpha = alpha
-        self.penalty = penalty
-        self.ratio = ratio
-        self.q = q
-        self.groups = groups
-        self.n_nonzero = n_nonzero
-        self.error = error
-        self.update = update
-        self.inference = inference
-        self.constraint = constraint
-        self.nonnegative_codes = nonnegative_codes
-        self.nonnegative_dictionary = nonnegative_dictionary
-        self.center = center
-        self.dictionary_init = dictionary_init
-        self.forgetting = forgetting
-        self.learning_rate = learning_rate
-        self.reseed = reseed
-        self.warm_codes = warm_codes
-        self.batch_size = batch_size
-        self.n_epochs = n_epochs
-        self.min_gain = min_gain
-        self.tol = tol
-        self.max_code_iter = max_code_iter
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.n_threads = n_threads
-        self.run_dir = run_dir
-        self.resume = resume
-        self.callbacks = callbacks
-        self.random_state = random_state
-        self.verbose = verbose
+    update: Update = param(
+        default="online",
+        check=checks.one_of(*UPDATES),
+        doc='how atoms learn: "online" (statistics of mini-batches, with forgetting), "gradient" (a step and '
+        'back to norm one), "mod" (least squares on all codes) or "ksvd" (every atom with its '
+        "coefficients).",
+    )
+    constraint: Constraint = param(
+        default="ball",
+        check=checks.one_of("ball", "sphere"),
+        doc='"ball" (norms of at most one) or "sphere" (norms of one).',
+    )
+    nonnegative_dictionary: bool = param(default=False, check=checks.flag, doc="atoms without negative entries.")
+    dictionary_init: Any = param(
+        default=None,
+        doc="atoms to start from, ``(n_components, n_features)``; rows of the data by default.",
+    )
+    forgetting: float = param(
+        default=3.0,
+        check=checks.number(0),
+        doc='of "online": how fast old codes are forgotten; 0 never.',
+    )
+    reseed: bool = param(
+        default=True,
+        check=checks.flag,
+        doc="replace unused and doubled atoms by signals that are represented badly.",
+    )
+    warm_codes: bool = param(
+        default=True,
+        check=checks.flag,
+        doc="of updates that see all rows: find codes from those of the epoch before.",
+    )
+    min_gain: float = param(
+        default=1e-4,
+        check=checks.number(0),
+        doc="least relative gain of the objective from one epoch to the next; a smaller one ends the training.",
+    )
+
+    n_components = changed(default=100, doc="number of atoms.")
+    learning_rate = changed(default=1.0, doc='of "gradient": the step as a part of the largest safe one.')
+    batch_size = changed(
+        default=512,
+        doc='rows per step, for "online" and "gradient"; "mod" and "ksvd" take all rows at once.',
+    )
+    n_epochs = changed(doc="passes over the data at most.")
+    early_stopping = changed(doc="hold out rows and stop when their objective no longer falls.")
+    validation_fraction = changed(doc="the part of the rows to hold out for that.")
+    patience = 3
+    callbacks = changed(
+        doc="functions called with a ``latentia.learning.fit.Event`` after every epoch; True stops.",
+    )
+    random_state = changed(doc="seed of the start and of the order of the rows.")
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> SparseCodingModel:
         """A model with the right shapes at a random start."""
@@ -246,7 +186,7 @@ class DictionaryLearning(SparseEstimator):
             y: ignored.
             sample_weight: one non-negative weight per row.
         """
-        checks.check_parameters(self, self.parameter_checks)
+        checks.check_parameters(self)
         if self.update in ("mod", "ksvd"):
             raise ParameterError(
                 f"partial_fit needs update='online' or 'gradient': {self.update!r} sees all rows at once."

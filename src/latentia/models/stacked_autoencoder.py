@@ -16,9 +16,9 @@ With labels, the encoder becomes a classifier (``finetune``, ``predict``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
@@ -32,24 +32,19 @@ from latentia.core.errors import DataError, ParameterError
 from latentia.energies.autoencoding import AutoencoderModel
 from latentia.energies.rbm import RBMModel
 from latentia.estimator import checks, saving, training
+from latentia.estimator.declared import changed, param
 from latentia.estimator.fresh import fresh
-from latentia.estimator.reconstructing import (
-    RECONSTRUCTION_CHECKS,
-    Loss,
-    ReconstructionEstimator,
-    outside_unit_interval,
-)
+from latentia.estimator.groups import PretrainingEpochs
+from latentia.estimator.reconstructing import ReconstructionEstimator, outside_unit_interval
 from latentia.estimator.rows_to_learn import LearningRows, some_rows
 from latentia.learning import objective
 from latentia.learning.feed_forward import Activation
 from latentia.learning.fit import Result
 from latentia.learning.gradient import GradientLearner
-from latentia.learning.optimizer import Schedule
 from latentia.learning.reconstruction import Reconstruction
 from latentia.learning.stacking import Maker, Stage
 from latentia.ops import random
 from latentia.ops.compiling import jitted
-from latentia.ops.corruption import Kind
 from latentia.ops.networks import MLP, Dense
 from latentia.units import AbstractUnits, Bernoulli
 from latentia.units import make as make_units
@@ -102,44 +97,8 @@ def _affine(function: Any, like: Float[Array, " n"]) -> tuple[Float[Array, " n"]
     return function(jnp.ones_like(like)) - offset, offset
 
 
-class StackedAutoencoder(Finetunes, ReconstructionEstimator):
+class StackedAutoencoder(Finetunes, PretrainingEpochs, ReconstructionEstimator):
     """Deep autoencoder, pretrained layer by layer; its encoder becomes a classifier with ``finetune(X, y)``.
-
-    Args:
-        hidden: numbers of units from the data to the code, which is the last.
-        activation: of all layers: "sigmoid", "tanh" or "relu".
-        code_activation: of the code; None is that of the others, "linear" suits small codes.
-        loss: "squared" (½‖x − x̂‖²), "cross_entropy", or "auto": cross-entropy if all data lie in [0, 1].
-        output: from the last values to x̂: "auto" is "sigmoid" for cross-entropy, else "linear".
-        pretraining: how layers begin: "denoising" (autoencoders with tied weights that undo a corruption), "rbm"
-            (restricted Boltzmann machines; sigmoid units, the code may be linear), or None: all at once from random
-            weights.
-        pretraining_epochs: passes over the data for every layer; 0 is as None above.
-        pretraining_learning_rate: step size of these; None is that of the whole.
-        corruption: what denoising undoes: "masking", "gaussian", "salt_and_pepper", or None.
-        corruption_level: part of the entries that is masked or set to an extreme; for Gaussian noise its standard
-            deviation (for real data in units of each column's own).
-        emphasis: e: corrupted entries weigh 2e in the loss and others 2(1 − e); 0.5 treats them alike.
-        denoise_whole: whether x is corrupted, too, while all layers learn together.
-        n_epochs: passes over the data for all layers together; 0 leaves the stack as it is.
-        batch_size: rows per update.
-        learning_rate: step size at the start.
-        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
-        optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
-        momentum: decay of past gradients; 0 means the optimiser's usual value.
-        weight_decay: shrinkage of the weights per unit of learning rate.
-        clip: largest norm of the gradient; 0 does not clip.
-        averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
-        early_stopping: stop when the loss of held-out rows no longer falls.
-        validation_fraction: rows held out for that.
-        patience: epochs without a better score before stopping.
-        monitor: the loss of a few training rows, uncorrupted, as a metric after every epoch: "auto" and "always"
-            follow it, None does not.
-        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
-        resume: go on from the folder's checkpoints.
-        callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
-        random_state: seed.
-        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
     Example:
         >>> import numpy as np
@@ -155,67 +114,56 @@ class StackedAutoencoder(Finetunes, ReconstructionEstimator):
     """
 
     family = "stacked-autoencoder"
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
-        **RECONSTRUCTION_CHECKS,
-        "hidden": checks.sizes(1),
-        "activation": checks.one_of(*get_args(Activation)),
-        "code_activation": checks.one_of(*get_args(Activation), "linear", None),
-        "output": checks.one_of("auto", "linear", "sigmoid"),
-        "pretraining": checks.one_of(*get_args(Pretraining), None),
-        "pretraining_epochs": checks.integer(0),
-        "pretraining_learning_rate": lambda name, value: (
-            None if value is None else checks.number(0, open_low=True)(name, value)
-        ),
-        "denoise_whole": checks.flag,
-        "n_epochs": checks.integer(0),
-    }
 
-    hidden: Sequence[int]
-    activation: Activation
-    code_activation: str | None
-    output: str
-    pretraining: Pretraining | None
-    pretraining_epochs: int
-    pretraining_learning_rate: float | None
-    denoise_whole: bool
+    activation: Activation = param(
+        default="sigmoid",
+        check=checks.one_of(*get_args(Activation)),
+        doc='of all layers: "sigmoid", "tanh" or "relu".',
+    )
+    code_activation: Literal["sigmoid", "relu", "tanh", "linear"] | None = param(
+        default=None,
+        check=checks.one_of(*get_args(Activation), "linear", None),
+        doc='of the code; None is that of the others, "linear" suits small codes.',
+    )
+    output: Literal["auto", "linear", "sigmoid"] = param(
+        default="auto",
+        check=checks.one_of("auto", "linear", "sigmoid"),
+        doc='from the last values to x̂: "auto" is "sigmoid" for cross-entropy, else "linear".',
+    )
+    pretraining: Pretraining | None = param(
+        default="denoising",
+        check=checks.one_of(*get_args(Pretraining), None),
+        doc='how layers begin: "denoising" (autoencoders with tied weights that undo a corruption), "rbm" '
+        "(restricted Boltzmann machines; sigmoid units, the code may be linear), or None: all at once from "
+        "random weights.",
+    )
+    pretraining_learning_rate: float | None = param(
+        default=None,
+        check=lambda name, value: None if value is None else checks.number(0, open_low=True)(name, value),
+        doc="step size of these; None is that of the whole.",
+    )
+    denoise_whole: bool = param(
+        default=False,
+        check=checks.flag,
+        doc="whether x is corrupted, too, while all layers learn together.",
+    )
+
+    hidden = changed(default=(500, 500, 500), doc="numbers of units from the data to the code, which is the last.")
+    pretraining_epochs = changed(doc="passes over the data for every layer; 0 is as None above.")
+    corruption = changed(
+        default="masking",
+        doc='what denoising undoes: "masking", "gaussian", "salt_and_pepper", or None.',
+    )
+    emphasis = changed(doc="e: corrupted entries weigh 2e in the loss and others 2(1 − e); 0.5 treats them alike.")
+    n_epochs = changed(
+        default=20,
+        check=checks.integer(0),
+        doc="passes over the data for all layers together; 0 leaves the stack as it is.",
+    )
+    resume = changed(doc="go on from the folder's checkpoints.")
+
     #: Metrics of the layers' own training, the lowest first.
     pretraining_history_: list[list[dict[str, float]]]
-
-    def __init__(
-        self,
-        hidden: Sequence[int] = (500, 500, 500),
-        *,
-        activation: Activation = "sigmoid",
-        code_activation: Literal["sigmoid", "relu", "tanh", "linear"] | None = None,
-        loss: Loss = "auto",
-        output: Literal["auto", "linear", "sigmoid"] = "auto",
-        pretraining: Pretraining | None = "denoising",
-        pretraining_epochs: int = 20,
-        pretraining_learning_rate: float | None = None,
-        corruption: Kind | None = "masking",
-        corruption_level: float = 0.25,
-        emphasis: float = 0.5,
-        denoise_whole: bool = False,
-        n_epochs: int = 20,
-        batch_size: int = 100,
-        learning_rate: float = 0.001,
-        schedule: Schedule = "linear",
-        optimizer: Any = "adam",
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        clip: float = 0.0,
-        averaging: float = 0.0,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 5,
-        monitor: str | None = "auto",
-        run_dir: Any = None,
-        resume: bool = False,
-        callbacks: Any = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        vars(self).update({name: value for name, value in locals().items() if name != "self"})
 
     # -- learning ------------------------------------------------------------------------------------------
 
@@ -292,7 +240,7 @@ class StackedAutoencoder(Finetunes, ReconstructionEstimator):
             rbm = RBMModel.make(visible, fresh(make_units, units, int(self.hidden[index])), key=key)
             prepare = training.Encode(rbm.x_space, sample=not real)
             rbm = _started(rbm, prepare(jax.device_put(some_rows(rows, 0, weights)), key=key), key)
-            return self._stage(index, rbm, objective("cd", k=1), prepare, rows.shape[0])
+            return self._stage(index, rbm, objective("cd", n_sampler_steps=1), prepare, rows.shape[0])
 
         return make
 

@@ -18,8 +18,8 @@ exactly, and nothing needs to be drawn. See :mod:`latentia.energies.vae_model` f
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, get_args
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -34,9 +34,10 @@ from latentia.energies.vae_model import AbstractVAE, Latents
 from latentia.energies.vae_parts import AbstractVisible, Bits, Reals, Sites, Variance
 from latentia.estimator import checks, training
 from latentia.estimator.base import Purpose
-from latentia.estimator.directed import DIRECTED_CHECKS, DirectedEstimator
+from latentia.estimator.declared import changed, param
+from latentia.estimator.directed import DirectedEstimator
+from latentia.estimator.groups import Components, GreyValues, States
 from latentia.inference.posteriors import n_numbers
-from latentia.learning.optimizer import Schedule
 from latentia.ops import random
 from latentia.ops.compiling import jitted
 from latentia.ops.networks import Activation, Held
@@ -57,63 +58,8 @@ def _perhaps(check: checks.Check) -> checks.Check:
     return lambda name, value: None if value is None else check(name, value)
 
 
-class VAE(DirectedEstimator):
+class VAE(Components, States, GreyValues, DirectedEstimator):
     """Variational autoencoder: networks from latents to data and back, learned by bounds on the likelihood.
-
-    Args:
-        n_components: latents, if there is one layer of them.
-        hidden: hidden sizes of the networks between x and the latents, read upwards; the decoder has them in
-            reverse. With several layers of latents, also one such tuple for each.
-        latent: latents of every layer, the lowest first, such as (64, 32); None for one layer of ``n_components``.
-        latents: "gaussian" or "bernoulli".
-        posterior: "diagonal", or "full" for a covariance matrix of the (real) latents of each layer.
-        ladder: recognition of several layers from the top downwards, each combined with the model's prediction;
-            False goes upwards.
-        prior: of the uppermost latents: "normal" (binary ones: odds that are learned), or "vamp", the even mixture
-            of the posteriors of ``n_pseudo_inputs`` inputs that are learned along; for one layer or a ladder.
-        n_pseudo_inputs: how many of them.
-        visible: "bernoulli", "gaussian", "categorical", or "auto": Bernoulli if all data are 0 or 1, else Gaussian.
-        variance: of Gaussian visibles: "learned" (one σ), "per_pixel" (one for each), "predicted" (by the decoder
-            for every z) or "fixed".
-        sigma: σ if it is fixed, in the data's units.
-        n_states: states of categorical visibles; None counts those of the data.
-        binarize: grey values in [0, 1] as probabilities of Bernoulli visibles: "sample" throws them anew at every
-            step, "threshold" cuts at ½.
-        activation: "tanh", "relu", "leaky_relu", "sigmoid", "softplus", "silu", "gelu", "elu", "linear", or
-            "gated": linear values times sigmoid gates, with twice the weights.
-        decoder_hidden: hidden sizes of the decoder, read downwards; () is a linear one.
-        encoder: an Equinox module from x (flat) to the numbers of q(z | x): means, then logarithms of standard
-            deviations (then the Cholesky factor's entries below the diagonal), or log-odds. No file can hold it.
-        decoder: an Equinox module from z to the numbers of x: log-odds, means in units of the data's standard
-            deviations from their mean, or logits. No file can hold it.
-        objective: "elbo", "iwae", or an objective object.
-        k: draws of the latents for each example; the bound "iwae" rises with it.
-        gradient: "auto", "reparametrised", "doubly_reparametrised" (for "iwae"), "score_function", "rloo", and for
-            binary latents "gumbel" and "straight_through", which are biased; "exact" for a linear Gaussian decoder
-            or a few binary latents. "auto" goes through the draws of real latents and takes "rloo" for binary ones.
-        beta: weight of the divergence.
-        warmup: epochs over which that weight rises from 0.
-        free_bits: nats of divergence that each latent may have without paying.
-        temperature: of relaxed draws ("gumbel").
-        n_epochs: passes over the data.
-        batch_size: rows per update.
-        learning_rate: step size at the start.
-        schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
-        optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
-        momentum: decay of past gradients.
-        weight_decay: shrinkage of the weights per unit of learning rate.
-        clip: largest norm of the gradient; 0 does not clip.
-        averaging: decay of a running average of the parameters that becomes the final model; 0 for none.
-        early_stopping: stop when the bound of held-out rows no longer rises.
-        validation_fraction: rows held out for that.
-        patience: epochs without a better score before stopping.
-        monitor: the bound of a few training rows as a metric after every epoch: "auto" and "always" follow it, None
-            does not.
-        run_dir: folder for config, metrics, checkpoints and model; None writes nothing.
-        resume: go on from the folder's checkpoint.
-        callbacks: functions called with a ``latentia.learning.fit.Event`` now and then; True stops.
-        random_state: seed.
-        verbose: 0 is silent, 1 shows progress, 2 also prints every row of metrics.
 
     Example:
         >>> import numpy as np
@@ -130,90 +76,89 @@ class VAE(DirectedEstimator):
     """
 
     family = "vae"
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
-        **DIRECTED_CHECKS,
-        "n_components": checks.integer(1),
-        "hidden": _sizes,
-        "decoder_hidden": _perhaps(_sizes),
-        "latent": _perhaps(checks.sizes(1)),
-        "latents": checks.one_of(*get_args(Latents)),
-        "posterior": checks.one_of("diagonal", "full"),
-        "ladder": checks.flag,
-        "prior": checks.one_of("normal", "vamp"),
-        "n_pseudo_inputs": checks.integer(1),
-        "visible": checks.one_of(*get_args(Visible)),
-        "variance": checks.one_of(*get_args(Variance)),
-        "sigma": checks.number(0, open_low=True),
-        "n_states": checks.integer(2, optional=True),
-        "binarize": checks.one_of("sample", "threshold", None),
-        "activation": checks.one_of(*get_args(Activation), "gated"),
-    }
 
-    n_components: int
-    hidden: tuple[Any, ...]
-    latent: tuple[int, ...] | None
-    latents: Latents
-    posterior: str
-    ladder: bool
-    prior: str
-    n_pseudo_inputs: int
-    visible: Visible
-    variance: Variance
-    sigma: float
-    n_states: int | None
-    binarize: str | None
-    activation: str
-    decoder_hidden: tuple[Any, ...] | None
-    encoder: Any
-    decoder: Any
+    hidden: tuple[int, ...] = param(
+        default=(200, 200),
+        check=_sizes,
+        doc="hidden sizes of the networks between x and the latents, read upwards; the decoder has them in "
+        "reverse. With several layers of latents, also one such tuple for each.",
+        kw_only=False,
+    )
+    latent: tuple[int, ...] | None = param(
+        default=None,
+        check=_perhaps(checks.sizes(1)),
+        doc="latents of every layer, the lowest first, such as (64, 32); None for one layer of ``n_components``.",
+    )
+    latents: Latents = param(
+        default="gaussian",
+        check=checks.one_of(*get_args(Latents)),
+        doc='"gaussian" or "bernoulli".',
+    )
+    posterior: Literal["diagonal", "full"] = param(
+        default="diagonal",
+        check=checks.one_of("diagonal", "full"),
+        doc='"diagonal", or "full" for a covariance matrix of the (real) latents of each layer.',
+    )
+    ladder: bool = param(
+        default=False,
+        check=checks.flag,
+        doc="recognition of several layers from the top downwards, each combined with the model's prediction; "
+        "False goes upwards.",
+    )
+    prior: Literal["normal", "vamp"] = param(
+        default="normal",
+        check=checks.one_of("normal", "vamp"),
+        doc='of the uppermost latents: "normal" (binary ones: odds that are learned), or "vamp", the even '
+        "mixture of the posteriors of ``n_pseudo_inputs`` inputs that are learned along; for one layer or a "
+        "ladder.",
+    )
+    n_pseudo_inputs: int = param(default=500, check=checks.integer(1), doc="how many of them.")
+    visible: Visible = param(
+        default="auto",
+        check=checks.one_of(*get_args(Visible)),
+        doc='"bernoulli", "gaussian", "categorical", or "auto": Bernoulli if all data are 0 or 1, else Gaussian.',
+    )
+    variance: Variance = param(
+        default="learned",
+        check=checks.one_of(*get_args(Variance)),
+        doc='of Gaussian visibles: "learned" (one σ), "per_pixel" (one for each), "predicted" (by the decoder '
+        'for every z) or "fixed".',
+    )
+    sigma: float = param(
+        default=1.0,
+        check=checks.number(0, open_low=True),
+        doc="σ if it is fixed, in the data's units.",
+    )
+    activation: Activation | Literal["gated"] = param(
+        default="tanh",
+        check=checks.one_of(*get_args(Activation), "gated"),
+        doc='"tanh", "relu", "leaky_relu", "sigmoid", "softplus", "silu", "gelu", "elu", "linear", or "gated": '
+        "linear values times sigmoid gates, with twice the weights.",
+    )
+    decoder_hidden: tuple[int, ...] | None = param(
+        default=None,
+        check=_perhaps(_sizes),
+        doc="hidden sizes of the decoder, read downwards; () is a linear one.",
+    )
+    encoder: Any = param(
+        default=None,
+        doc="an Equinox module from x (flat) to the numbers of q(z | x): means, then logarithms of standard "
+        "deviations (then the Cholesky factor's entries below the diagonal), or log-odds. No file can hold "
+        "it.",
+    )
+    decoder: Any = param(
+        default=None,
+        doc="an Equinox module from z to the numbers of x: log-odds, means in units of the data's standard "
+        "deviations from their mean, or logits. No file can hold it.",
+    )
 
-    def __init__(
-        self,
-        n_components: int = 50,
-        hidden: tuple[int, ...] = (200, 200),
-        *,
-        latent: tuple[int, ...] | None = None,
-        latents: Latents = "gaussian",
-        posterior: Literal["diagonal", "full"] = "diagonal",
-        ladder: bool = False,
-        prior: Literal["normal", "vamp"] = "normal",
-        n_pseudo_inputs: int = 500,
-        visible: Visible = "auto",
-        variance: Variance = "learned",
-        sigma: float = 1.0,
-        n_states: int | None = None,
-        binarize: str | None = None,
-        activation: Activation | Literal["gated"] = "tanh",
-        decoder_hidden: tuple[int, ...] | None = None,
-        encoder: Any = None,
-        decoder: Any = None,
-        objective: Any = "elbo",
-        k: int = 1,
-        gradient: str = "auto",
-        beta: float = 1.0,
-        warmup: float = 0.0,
-        free_bits: float = 0.0,
-        temperature: float = 0.5,
-        n_epochs: int = 100,
-        batch_size: int = 100,
-        learning_rate: float = 0.001,
-        schedule: Schedule = "linear",
-        optimizer: Any = "adam",
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        clip: float = 0.0,
-        averaging: float = 0.0,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 5,
-        monitor: str | None = "auto",
-        run_dir: Any = None,
-        resume: bool = False,
-        callbacks: Any = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        vars(self).update({name: value for name, value in locals().items() if name != "self"})
+    n_components = changed(default=50, doc="latents, if there is one layer of them.")
+    n_states = changed(doc="states of categorical visibles; None counts those of the data.")
+    binarize = changed(
+        doc='grey values in [0, 1] as probabilities of Bernoulli visibles: "sample" throws them anew at every '
+        'step, "threshold" cuts at ½.',
+    )
+    n_epochs = 100
 
     # -- building ----------------------------------------------------------------------------------------------
 

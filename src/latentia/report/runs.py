@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from latentia import datasets, registry
-from latentia.core.errors import FileFormatError, RunFolderError
+from latentia.core.errors import FileFormatError, RunFolderError, UnknownNameError
 from latentia.core.files import read_arrays
 from latentia.core.leaves import from_arrays
 from latentia.datasets import columns
@@ -101,6 +101,7 @@ def read_run(folder: Path, rows: Any = None, image_shape: tuple[int, ...] | None
         )
     run = Run(folder)
     run.config = _json(run, CONFIG, "config", f"{CONFIG} is missing, so parameters, data and times are not known.")
+    _name_parameters(run)
     run.evaluation = _json(
         run, EVALUATION, "evaluation", f"Not evaluated yet. To do it: latentia evaluate {shlex.quote(str(folder))}"
     )
@@ -124,6 +125,16 @@ def _json(run: Run, file: str, key: str, missing: str) -> dict[str, Any]:
         run.problems[key] = f"{file} does not hold a JSON object."
         return {}
     return value
+
+
+def _name_parameters(run: Run) -> None:
+    """The parameters under their present names; the folder may be of an earlier release."""
+    try:
+        estimator = registry.family(str(run.config.get("family"))).estimator()
+    except (UnknownNameError, ImportError, AttributeError):
+        return
+    if run.params:
+        run.config["params"] = estimator.current_names(run.params)
 
 
 def _read_history(run: Run) -> None:

@@ -1,0 +1,255 @@
+"""Parameters that many families share, in groups: parent classes of estimators.
+
+A family inherits the groups that it needs, most of them through its base class, and says in a line where its
+default is another one (see :mod:`latentia.estimator.declared`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from latentia.estimator import checks
+from latentia.estimator.declared import Parameters, param
+from latentia.learning.optimizer import Schedule
+from latentia.units import UNITS
+
+# -- the size of the model -------------------------------------------------------------------------------
+
+
+class Components(Parameters):
+    """For models with one layer of latents."""
+
+    n_components: int = param(default=64, check=checks.integer(1), doc="number of latents.", kw_only=False)
+
+
+class Layers(Parameters):
+    """For models with layers of several sizes."""
+
+    hidden: Sequence[int] = param(
+        default=(64, 64),
+        check=checks.sizes(1),
+        doc="numbers of units of the layers, from the data upwards.",
+        kw_only=False,
+    )
+
+
+# -- the data --------------------------------------------------------------------------------------------
+
+
+class VisibleUnits(Parameters):
+    """For models whose visible units have one of several types."""
+
+    visible: str = param(
+        default="bernoulli",
+        check=checks.one_of(*UNITS),
+        doc='type of the visible units: "bernoulli" ({0, 1}), "spin" ({−1, +1}), "categorical" (integers), '
+        '"gaussian" (real), "rectified" (non-negative).',
+    )
+
+
+class States(Parameters):
+    """For models whose visible units may be categorical."""
+
+    n_states: int | None = param(
+        default=None,
+        check=checks.integer(2, optional=True),
+        doc="states of a categorical visible site; the largest value in the data plus one if None.",
+    )
+
+
+class GreyValues(Parameters):
+    """For models of bits that also take probabilities of bits."""
+
+    binarize: str | None = param(
+        default=None,
+        check=checks.one_of("sample", "threshold", None),
+        doc='what to do with data in [0, 1] for Bernoulli visibles: None refuses them, "sample" throws each pixel '
+        'as a coin anew at every training step, "threshold" cuts at ½.',
+    )
+
+
+# -- what is descended -----------------------------------------------------------------------------------
+
+
+class Objective(Parameters):
+    """For what learns by an objective."""
+
+    objective: Any = param(default="pcd", doc='"cd", "pcd", "tempering", or an objective object.')
+
+
+class Chains(Parameters):
+    """For objectives that draw samples from the model."""
+
+    n_sampler_steps: int = param(default=1, check=checks.integer(1), doc="sampler steps per update.", formerly="k")
+    n_chains: int | None = param(
+        default=None,
+        check=checks.integer(1, optional=True),
+        doc="persistent chains; as many as the batch has rows if None.",
+    )
+
+
+class Replicas(Parameters):
+    """For objectives that sample at several temperatures."""
+
+    n_replicas: int = param(default=10, check=checks.integer(2), doc='temperatures of "tempering".')
+
+
+class Centring(Parameters):
+    """For models whose couplings are centred."""
+
+    centring: float = param(
+        default=0.01,
+        check=checks.number(0, 1),
+        doc="how fast the centring offsets follow the data's means; 0 turns centring off.",
+    )
+
+
+class InitialWeights(Parameters):
+    """For models that start from random weights of a chosen scale."""
+
+    weight_scale: float = param(
+        default=0.01, check=checks.number(0), doc="standard deviation of the initial weights."
+    )
+
+
+class MeanField(Parameters):
+    """For models whose latents are found by mean field."""
+
+    rounds: int = param(default=10, check=checks.integer(1), doc="rounds of mean field for every batch.")
+
+
+# -- training --------------------------------------------------------------------------------------------
+
+
+class PretrainingEpochs(Parameters):
+    """For models that may begin layer by layer."""
+
+    pretraining_epochs: int = param(
+        default=20, check=checks.integer(0), doc="passes over the data for every layer; 0 for none."
+    )
+
+
+class Epochs(Parameters):
+    """How long training goes on."""
+
+    n_epochs: int = param(default=50, check=checks.integer(1), doc="passes over the data.")
+
+
+class Batches(Parameters):
+    """For what learns from a few rows at a time."""
+
+    batch_size: int = param(default=100, check=checks.integer(1), doc="rows per update.")
+
+
+class LearningRate(Parameters):
+    """How far each step goes."""
+
+    learning_rate: float = param(default=0.1, check=checks.number(0, open_low=True), doc="step size at the start.")
+
+
+class Optimisation(Parameters):
+    """How an objective is descended; see :class:`latentia.learning.optimizer.Optimizer`."""
+
+    schedule: Schedule = param(
+        default="linear",
+        check=checks.one_of(*get_args(Schedule)),
+        doc='"constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).',
+    )
+    optimizer: Any = param(default="adam", doc='"sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.')
+    momentum: float = param(default=0.0, check=checks.number(0, 1, open_high=True), doc="decay of past gradients.")
+    weight_decay: float = param(
+        default=0.0, check=checks.number(0), doc="shrinkage of the weights per unit of learning rate."
+    )
+
+
+class Clipping(Parameters):
+    """For gradients that are sometimes much too large."""
+
+    clip: float = param(default=0.0, check=checks.number(0), doc="largest norm of the gradient; 0 does not clip.")
+
+
+class Averaging(Parameters):
+    """For parameters that are averaged over the last steps."""
+
+    averaging: float = param(
+        default=0.0,
+        check=checks.number(0, 1, open_high=True),
+        doc="decay of a running average of the parameters that becomes the final model; 0 for none.",
+    )
+
+
+class EarlyStopping(Parameters):
+    """When training ends before its time."""
+
+    early_stopping: bool = param(
+        default=False, check=checks.flag, doc="stop when the score of held-out rows no longer rises."
+    )
+    validation_fraction: float = param(
+        default=0.1,
+        check=checks.number(0, 1, open_low=True, open_high=True),
+        doc="rows held out for that.",
+    )
+    patience: int = param(default=5, check=checks.integer(1), doc="epochs without a better score before stopping.")
+
+
+class Monitoring(Parameters):
+    """What is followed while training goes on."""
+
+    monitor: str | None = param(
+        default="auto",
+        check=checks.one_of("auto", "always", None),
+        doc='the score of a few training rows as a metric after every epoch: "auto" and "always" follow it, None '
+        "does not.",
+    )
+
+
+class RunFolder(Parameters):
+    """Where a run is kept."""
+
+    run_dir: Any = param(
+        default=None, doc="folder for config, metrics, checkpoints and model; None writes nothing."
+    )
+    resume: bool = param(default=False, check=checks.flag, doc="go on from the folder's checkpoint.")
+
+
+class Callbacks(Parameters):
+    """Who receives what happens in a run."""
+
+    callbacks: Any = param(
+        default=None,
+        doc="functions called with a ``latentia.learning.fit.Event`` now and then; True stops.",
+    )
+
+
+class Seed(Parameters):
+    """What random numbers are drawn from."""
+
+    random_state: Any = param(default=None, doc="seed.")
+
+
+class Verbosity(Parameters):
+    """What is shown."""
+
+    verbose: int = param(default=0, doc="0 is silent, 1 shows progress, 2 also prints every row of metrics.")
+
+
+#: The groups whose parameters mean the same in every family.
+GENERAL = (
+    Objective,
+    Chains,
+    Replicas,
+    Centring,
+    Epochs,
+    Batches,
+    LearningRate,
+    Optimisation,
+    Clipping,
+    Averaging,
+    EarlyStopping,
+    Monitoring,
+    RunFolder,
+    Callbacks,
+    Seed,
+    Verbosity,
+)
