@@ -49,7 +49,7 @@ def step(visible: int, hidden: tuple[int, int], batch: int, rounds: int, sweeps:
 
     layers = [make("bernoulli", n) for n in hidden]
     machine = LayeredModel.make([make("bernoulli", visible)], layers, [(0, 1), (1, 2)], key=random.key(0))
-    surrogate: Any = objective("pcd", k=sweeps, rounds=rounds)
+    surrogate: Any = objective("pcd", n_sampler_steps=sweeps, rounds=rounds)
     run = Training.of(machine, surrogate, visible, batch, chunk=64)
     return best_of(run.advance, 5) / run.chunk, run.compile_seconds
 

@@ -43,7 +43,7 @@ def estimator(index: int) -> tuple[Any, int]:
 
     n_features, n_components = 4 + index % 40, 2 + index // 40
     short = {"n_epochs": 1, "batch_size": 4 + index % 7, "random_state": index}
-    plain = {"k": 1, "centring": 0.0, "monitor": None, "optimizer": "sgd", "schedule": "constant"}
+    plain = {"n_sampler_steps": 1, "centring": 0.0, "monitor": None, "optimizer": "sgd", "schedule": "constant"}
     if index % 10 == 7:
         return GaussianMixture(n_components, n_epochs=2, random_state=index), n_features
     if index % 10 == 8:

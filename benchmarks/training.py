@@ -33,7 +33,9 @@ class Training:
         centring: float = 0.01,
     ):
         model = RBMModel.make(make("bernoulli", n_visible), make("bernoulli", n_hidden), key=random.key(0))
-        self._begin(model, objective("pcd", k=k, n_chains=n_chains), n_visible, batch, chunk, centring)
+        self._begin(
+            model, objective("pcd", n_sampler_steps=k, n_chains=n_chains), n_visible, batch, chunk, centring
+        )
 
     @classmethod
     def of(cls, model: Any, surrogate: Any, n_visible: int, batch: int, chunk: int) -> Training:

@@ -34,7 +34,14 @@ from latentia.registry import FAMILIES
 REAL = {"visible": "gaussian"}
 #: Fits that compile quickly, as far as a family has these parameters: short programs, for few shapes (batches of
 #: one size, whatever the number of rows).
-SHORT = {"n_epochs": 2, "k": 1, "rounds": 1, "centring": 0.0, "monitor": None, "pretraining_epochs": 1}
+SHORT = {
+    "n_epochs": 2,
+    "n_sampler_steps": 1,
+    "rounds": 1,
+    "centring": 0.0,
+    "monitor": None,
+    "pretraining_epochs": 1,
+}
 SHORT |= {"batch_size": 8, "optimizer": "sgd", "schedule": "constant", "learning_rate": 0.001, "clip": 0.0}
 
 

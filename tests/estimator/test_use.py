@@ -254,7 +254,7 @@ def test_constant_and_zero_columns_train(estimator, X):
         ({"learning_rate": float("nan")}, "learning_rate"),
         ({"batch_size": 0}, "batch_size"),
         ({"momentum": 1.0}, r"momentum must be a number in \[0, 1\)"),
-        ({"k": 0}, "k must be"),
+        ({"n_sampler_steps": 0}, "n_sampler_steps must be"),
         ({"n_chains": 0}, "n_chains"),
         ({"early_stopping": "yes"}, "early_stopping must be True or False"),
         ({"verbose": -1}, "verbose"),

@@ -111,7 +111,9 @@ def loops(widths: tuple[int, ...], X: np.ndarray) -> list[weakref.ref]:
     """What each of some fits compiled, as far as it is still alive."""
     made = []
     for n_components in widths:
-        RBM(n_components, k=1, centring=0.0, monitor=None, batch_size=10, n_epochs=1, random_state=0).fit(X)
+        RBM(
+            n_components, n_sampler_steps=1, centring=0.0, monitor=None, batch_size=10, n_epochs=1, random_state=0
+        ).fit(X)
         made.append(weakref.ref(next(reversed(compiled._CACHE.values())).run))
     return made
 

@@ -238,7 +238,8 @@ import jax, numpy as np
 assert len(jax.devices()) == int(sys.argv[1])
 from latentia import RBM
 X = (np.random.default_rng(0).random((400, 12)) < 0.4).astype(float)
-rbm = RBM(n_components=7, batch_size=40, n_epochs=3, random_state=0, n_chains=80, k=2, binarize="sample")
+rbm = RBM(n_components=7, batch_size=40, n_epochs=3, random_state=0, n_chains=80, n_sampler_steps=2)
+rbm.set_params(binarize="sample")
 rbm.fit(X, sample_weight=1 + X[:, 0])
 chains = rbm._state.objective.chains.x
 print(len(chains.sharding.device_set), chains.sharding.is_fully_replicated)

@@ -432,9 +432,9 @@ def test_objectives_by_name_run_as_many_rounds_as_they_are_told():
     x, (samples, _) = some_x(model, 4), joint_states(model)
     few = at(samples, np.arange(1))
     for make in (contrastive.cd, contrastive.pcd, contrastive.tempering):
-        objective = make(k=1, rounds=7)
+        objective = make(n_sampler_steps=1, rounds=7)
         by_hand = dataclasses.replace(objective, inference=MeanFieldInference(7, 0.0))
         found = loss_gradients(objective, model, x, None, few)
         close(found, loss_gradients(by_hand, model, x, None, few), tolerance=1e-12)
-        other = loss_gradients(make(k=1, rounds=1), model, x, None, few)
+        other = loss_gradients(make(n_sampler_steps=1, rounds=1), model, x, None, few)
         assert np.abs(np.asarray(found - other)).max() > 1e-3

@@ -24,7 +24,14 @@ pytestmark = pytest.mark.usefixtures("hasty")
 N = 6
 STATES = np.array(list(itertools.product((0.0, 1.0), repeat=N)))
 PATTERNS = np.array([list(map(int, p)) for p in ("111000", "110100", "000111", "001011")])
-SMALL = {"hidden": (4, 3), "batch_size": 20, "n_epochs": 2, "k": 1, "monitor": None, "random_state": 0}
+SMALL = {
+    "hidden": (4, 3),
+    "batch_size": 20,
+    "n_epochs": 2,
+    "n_sampler_steps": 1,
+    "monitor": None,
+    "random_state": 0,
+}
 LONG = {**SMALL, "n_epochs": 150, "learning_rate": 0.3}
 
 
@@ -122,7 +129,7 @@ def independent(X):
     "options",
     [
         {},
-        {"objective": "cd", "k": 3},
+        {"objective": "cd", "n_sampler_steps": 3},
         {"objective": "tempering", "n_replicas": 4, "n_chains": 20},
         {"hidden": (4, 3, 3), "pretraining_epochs": 20, "n_epochs": 100, "learning_rate": 0.1},
         {"centring": 0.0, "n_epochs": 300},
@@ -195,7 +202,7 @@ def test_every_stage_has_the_copies_that_its_place_asks_for(data):
 
 @pytest.mark.parametrize("objective", ["pcd", "cd", "tempering"])
 def test_objectives_by_name_get_the_numbers_of_the_estimator(objective):
-    numbers = {"k": 3, "rounds": 7, "n_replicas": 4, "n_chains": 9}
+    numbers = {"n_sampler_steps": 3, "rounds": 7, "n_replicas": 4, "n_chains": 9}
     dbm = DBM(**{**SMALL, **numbers, "objective": objective})
     found = dbm._learner(dbm._plan(100)).objective
     assert (found.n_steps, found.inference.n_rounds, found.inference.tolerance) == (3, 7, 0.0)
@@ -476,7 +483,7 @@ def test_unknown_and_unfit_visibles_are_explained(data):
         DBM(**SMALL).fit(X + 0.5)
     with pytest.raises(DataError, match=r"-1 or \+1"):
         DBM(**SMALL, visible="spin").fit(X)
-    for name, value in (("rounds", 0), ("pretraining_epochs", -1), ("weight_scale", -1.0), ("k", 0)):
+    for name, value in (("rounds", 0), ("pretraining_epochs", -1), ("weight_scale", -1.0), ("n_sampler_steps", 0)):
         with pytest.raises(ParameterError, match=name):
             DBM(**{**SMALL, name: value}).fit(X)
 

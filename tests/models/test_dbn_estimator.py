@@ -258,7 +258,7 @@ def test_grey_values_are_thrown_anew(data):
 @pytest.mark.parametrize("objective", ["cd", "tempering"])
 def test_other_objectives(data, objective):
     X, y = data
-    dbn = DBN(**SMALL, objective=objective, k=2, n_replicas=3).fit(X, y)
+    dbn = DBN(**SMALL, objective=objective, n_sampler_steps=2, n_replicas=3).fit(X, y)
     assert np.isfinite(dbn.transform(X)).all()
     assert dbn._chains() is not None
 

@@ -128,7 +128,7 @@ def test_gaps_are_filled_with_the_conditional_mean():
 
 def test_gradient_variance_says_which_are_biased(capsys):
     X = bits()
-    vae = VAE(**{**SMALL, "latents": "bernoulli", "k": 2}).fit(X)
+    vae = VAE(**{**SMALL, "latents": "bernoulli", "n_draws": 2}).fit(X)
     vae.adopt(perturbed(vae.model_, 3), vae.blueprint_)
     found = vae.gradient_variance(X[:16], n_repeats=200)
     table = capsys.readouterr().out
@@ -139,7 +139,7 @@ def test_gradient_variance_says_which_are_biased(capsys):
     assert found["rloo"]["bias"] < 0.2
     assert not found["gumbel"]["unbiased"]
     assert found["gumbel"]["variance"] > 0
-    real = VAE(**{**SMALL, "objective": "iwae", "k": 3}).fit(X)
+    real = VAE(**{**SMALL, "objective": "iwae", "n_draws": 3}).fit(X)
     names = real._fitting_gradients(real.model_)
     assert set(names) == {"reparametrised", "doubly_reparametrised", "score_function", "rloo"}
     one = real.gradient_variance(X[:8], gradients=["doubly_reparametrised"], n_repeats=4, show=False)

@@ -26,7 +26,7 @@ RECTIFIED = Family(
     "rectified", "latentia.models.rbm:RBM", "", "", {"n_components": 2, "visible": "rectified"}, "real"
 )
 BY_NAME = {family.name: family for family in (*FAMILIES, RECTIFIED)}
-NUMBERS = {"k": 1, "n_chains": 3, "n_replicas": 2, "rounds": 2}
+NUMBERS = {"k": 1, "n_sampler_steps": 1, "n_chains": 3, "n_replicas": 2, "rounds": 2}
 #: Objectives with the family to try them on, the first of the registry that they fit but for some.
 PAIRS = [
     *(

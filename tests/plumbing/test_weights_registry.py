@@ -14,7 +14,15 @@ from latentia.registry import FAMILIES
 
 N_ROWS = 24
 #: Fits that compile quickly, as far as a family has these parameters.
-SHORT = {"n_epochs": 1, "k": 1, "rounds": 1, "centring": 0.02, "monitor": None, "batch_size": 8, "optimizer": "sgd"}
+SHORT = {
+    "n_epochs": 1,
+    "n_sampler_steps": 1,
+    "rounds": 1,
+    "centring": 0.02,
+    "monitor": None,
+    "batch_size": 8,
+    "optimizer": "sgd",
+}
 SHORT |= {"schedule": "constant", "learning_rate": 0.001, "clip": 0.0, "pretraining_epochs": 1, "center": True}
 #: Families that learn in two phases: the first one is enough, where the second has weights like any other's.
 OWN = {"dbn": {"n_epochs": 0}, "dbm": {"pretraining_epochs": 0}, "multimodal-dbm": {"pretraining_epochs": 0}}

@@ -42,7 +42,7 @@ def test_quick_variants_run_and_tell_their_figures(name, tmp_path, monkeypatch):
 def test_the_settings_are_those_of_the_literature():
     assert mnist_vae._VAE["full"]["n_components"] == 50
     assert mnist_vae._IWAE["two layers"]["full"]["latent"] == (100, 50)
-    assert mnist_vae._IWAE["two layers"]["full"]["k"] == 50
+    assert mnist_vae._IWAE["two layers"]["full"]["n_draws"] == 50
     assert mnist_vae._SBN["full"]["n_components"] == 200
     assert mnist_vae._BOUND["full"] == 5000
     assert all(mnist_vae._TESTED[v] is None for v in ("full",))

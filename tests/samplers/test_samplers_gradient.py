@@ -351,7 +351,7 @@ def test_a_gaussian_rbm_learns_from_chains_on_its_free_energy():
     settings = {"n_components": 2, "batch_size": 100, "learning_rate": 0.02, "random_state": 0}
     score = {}
     for name in ("langevin", "hmc", "pcd"):
-        objective = "pcd" if name == "pcd" else hybrid(k=3, sampler=name)
+        objective = "pcd" if name == "pcd" else hybrid(n_sampler_steps=3, sampler=name)
         fitted = GaussianRBM(objective=objective, n_epochs=40, **settings).fit(X)
         score[name] = fitted.log_likelihood(X, method="exact").estimate
         if name != "pcd":

@@ -270,7 +270,9 @@ def test_learning_does_not_mind_which_value_is_called_one():
     rows = (cause ^ (rng.random((300, N_VISIBLE)) < 0.1)).astype(np.float32)
 
     def fit(X):
-        machine = RBM(3, n_epochs=40, batch_size=30, learning_rate=0.3, k=2, n_chains=100, random_state=0)
+        machine = RBM(
+            3, n_epochs=40, batch_size=30, learning_rate=0.3, n_sampler_steps=2, n_chains=100, random_state=0
+        )
         return machine.fit(X).log_likelihood(X, method="exact").estimate
 
     direct, mirrored = fit(rows), fit(1 - rows)

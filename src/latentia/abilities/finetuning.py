@@ -9,7 +9,6 @@ they can then predict before any fine-tuning.
 from __future__ import annotations
 
 import abc
-import dataclasses
 import functools
 import types
 from collections.abc import Callable, Mapping
@@ -23,17 +22,16 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from latentia.abilities import finetuning_run
-from latentia.abilities.finetuning_run import RECIPE_CHECKS, Lesson, Recipe
+from latentia.abilities.finetuning_run import Lesson, Recipe
 from latentia.abilities.labels import class_codes, known_codes
 from latentia.core.errors import DivergenceError
 from latentia.estimator import checks, saving
-from latentia.estimator.gradient import OptimizerName
+from latentia.estimator.declared import takes
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.weighing import checked_weights, rows_with_weight
 from latentia.learning import fit as loop
 from latentia.learning.committee import Committee
 from latentia.learning.feed_forward import AbstractClassifier, Activation, FeedForward
-from latentia.learning.optimizer import Schedule
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -105,37 +103,8 @@ class Finetunes(abc.ABC):
 
     # -- learning ------------------------------------------------------------------------------------------
 
-    def finetune(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        sample_weight: Any = None,
-        n_networks: int = 1,
-        activation: Activation | None = None,
-        normalise: bool = False,
-        n_epochs: int = 50,
-        batch_size: int = 100,
-        learning_rate: float = 0.003,
-        schedule: Schedule = "linear",
-        optimizer: OptimizerName | Any = "adam",
-        momentum: float = 0.0,
-        dropout: float = 0.5,
-        input_dropout: float = 0.2,
-        max_norm: float = 0.0,
-        weight_decay: float = 0.0,
-        averaging: float = 0.0,
-        label_smoothing: float = 0.0,
-        input_noise: float = 0.0,
-        adversarial: float = 0.0,
-        virtual_adversarial: float = 0.0,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 5,
-        run_dir: Any = None,
-        resume: bool = False,
-        random_state: Any = None,
-    ) -> Self:
+    @takes(Recipe)
+    def finetune(self, X: Any, y: Any, recipe: Recipe) -> Self:
         """Learn to tell labels apart, starting from the generative model's weights.
 
         Minimises the cross-entropy mean −log p(y | x) of the unrolled network, thinned by dropout. The generative
@@ -152,39 +121,6 @@ class Finetunes(abc.ABC):
             X: data, ``(n, n_features)``, as for ``fit``.
             y: one label per row: integers, strings, or any other few values. ``classes_`` are those that occur,
                 or those that the model's label units know, if all that occur are among them.
-            sample_weight: one non-negative weight per row; only ratios count. Rows of weight zero are left out, and
-                their labels are not looked at.
-            n_networks: how many networks learn side by side, each for itself; several predict by their mean
-                probability (:class:`~latentia.learning.committee.Committee`).
-            activation: what the hidden units of the network do: "sigmoid", "relu", "tanh"; by default what those
-                of the model do. Others than those start with the model's weights, not as its function.
-            normalise: normalise the fields of the hidden units by their moments over the batch (Ioffe and Szegedy,
-                2015), and in prediction by those over training rows. Wants a small ``dropout``, which those lack.
-            n_epochs: passes over the data.
-            batch_size: rows per update.
-            learning_rate: step size at the start; the default is one for "adam".
-            schedule: "constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).
-            optimizer: "sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.
-            momentum: decay of past gradients; 0 means the optimiser's usual value.
-            dropout: part of the hidden values dropped at every step.
-            input_dropout: part of the inputs dropped at every step.
-            max_norm: largest norm of the weights into a unit; 0 sets no bound. A bound below the norms of the
-                generative weights takes away part of what they know.
-            weight_decay: shrinkage of the weights per unit of learning rate.
-            averaging: decay of a running average of the parameters that becomes the classifier; 0 for none.
-            label_smoothing: part of every label that is spread evenly over the classes.
-            input_noise: standard deviation of normal noise added to the inputs at every step.
-            adversarial: length of a step on the inputs to where the label is hardest to read; half of the loss is
-                taken there. 0 takes no step. About a tenth of the inputs' norm helps, at twice the time.
-            virtual_adversarial: length of a step on the inputs to where the prediction changes most; that it should
-                not change joins the loss. 0 takes no step. Two to three times the time.
-            early_stopping: stop when the (weighted) mean log p(y | x) of held-out rows no longer rises, and keep
-                the best network.
-            validation_fraction: rows held out for that, with all classes in proportion.
-            patience: epochs without a better score before stopping.
-            run_dir: folder for the metrics, checkpoints and the estimator with its classifier; None writes nothing.
-            resume: go on from the folder's checkpoint.
-            random_state: seed; the estimator's own by default.
 
         References:
             Hinton and Salakhutdinov (2006); Hinton et al. (2012), "Improving neural networks by preventing
@@ -195,13 +131,11 @@ class Finetunes(abc.ABC):
         check_is_fitted(
             self, "model_", msg=f"This {name} is not fitted yet: finetune starts from what fit(X) learned."
         )
-        given = locals()
-        recipe = Recipe(**{field.name: given[field.name] for field in dataclasses.fields(Recipe)})
-        checks.check_parameters(recipe, RECIPE_CHECKS)
-        recipe = dataclasses.replace(recipe, activation=activation or self.network_activation)
-        state = self.random_state if random_state is None else random_state
+        checks.check_parameters(recipe)
+        recipe.activation = recipe.activation or self.network_activation
+        state = self.random_state if recipe.random_state is None else recipe.random_state
         seed = int(check_random_state(state).randint(2**31 - 1))
-        lesson = self._lesson(np.asarray(self._network_inputs(X), np.float32), y, sample_weight)
+        lesson = self._lesson(np.asarray(self._network_inputs(X), np.float32), y, recipe.sample_weight)
         try:
             result = finetuning_run.run(self, self._feed_forward(), lesson, recipe, seed)
         except DivergenceError as error:

@@ -18,8 +18,19 @@ from latentia.core.errors import DataError, DivergenceError, ParameterError
 from latentia.core.files import write_json
 from latentia.core.space import encode
 from latentia.estimator import checks, training, weighing
+from latentia.estimator.declared import changed, param
 from latentia.estimator.digests import digests
 from latentia.estimator.gradient import LONGEST_CHUNK
+from latentia.estimator.groups import (
+    Averaging,
+    Batches,
+    EarlyStopping,
+    Epochs,
+    LearningRate,
+    Optimisation,
+    RunFolder,
+    Seed,
+)
 from latentia.estimator.rows import apply_rows
 from latentia.learning import checkpoint
 from latentia.learning import fit as loop
@@ -28,7 +39,7 @@ from latentia.learning.checkpoint import BEFORE
 from latentia.learning.committee import Committee, Separately
 from latentia.learning.feed_forward import AbstractClassifier, Activation, FeedForward
 from latentia.learning.gradient import GradientLearner
-from latentia.learning.optimizer import Optimizer, Schedule
+from latentia.learning.optimizer import Optimizer
 from latentia.learning.progress import display
 from latentia.learning.supervised import CrossEntropy, LabelledRows
 from latentia.ops import random
@@ -37,58 +48,93 @@ from latentia.ops import random
 MOST_MOMENT_ROWS = 10_000
 
 
-@dataclasses.dataclass(frozen=True)
-class Recipe:
+class Recipe(Epochs, Batches, LearningRate, Optimisation, Averaging, EarlyStopping, RunFolder, Seed):
     """The numbers of one fine-tuning; see :meth:`Finetunes.finetune`."""
 
-    n_networks: int
-    activation: Activation | None
-    normalise: bool
-    n_epochs: int
-    batch_size: int
-    learning_rate: float
-    schedule: Schedule
-    optimizer: Any
-    momentum: float
-    dropout: float
-    input_dropout: float
-    max_norm: float
-    weight_decay: float
-    averaging: float
-    label_smoothing: float
-    input_noise: float
-    adversarial: float
-    virtual_adversarial: float
-    early_stopping: bool
-    validation_fraction: float
-    patience: int
-    run_dir: Any
-    resume: bool
+    sample_weight: Any = param(
+        default=None,
+        doc="one non-negative weight per row; only ratios count. Rows of weight zero are left out, and their "
+        "labels are not looked at.",
+    )
+    n_networks: int = param(
+        default=1,
+        check=checks.integer(1),
+        doc="how many networks learn side by side, each for itself; several predict by their mean probability "
+        "(:class:`~latentia.learning.committee.Committee`).",
+    )
+    activation: Activation | None = param(
+        default=None,
+        check=checks.one_of(None, *get_args(Activation)),
+        doc='what the hidden units of the network do: "sigmoid", "relu", "tanh"; by default what those of the '
+        "model do. Others than those start with the model's weights, not as its function.",
+    )
+    normalise: bool = param(
+        default=False,
+        check=checks.flag,
+        doc="normalise the fields of the hidden units by their moments over the batch (Ioffe and Szegedy, "
+        "2015), and in prediction by those over training rows. Wants a small ``dropout``, which those lack.",
+    )
+    dropout: float = param(
+        default=0.5,
+        check=checks.number(0, 1, open_high=True),
+        doc="part of the hidden values dropped at every step.",
+    )
+    input_dropout: float = param(
+        default=0.2,
+        check=checks.number(0, 1, open_high=True),
+        doc="part of the inputs dropped at every step.",
+    )
+    max_norm: float = param(
+        default=0.0,
+        check=checks.number(0),
+        doc="largest norm of the weights into a unit; 0 sets no bound. A bound below the norms of the "
+        "generative weights takes away part of what they know.",
+    )
+    label_smoothing: float = param(
+        default=0.0,
+        check=checks.number(0, 1, open_high=True),
+        doc="part of every label that is spread evenly over the classes.",
+    )
+    input_noise: float = param(
+        default=0.0,
+        check=checks.number(0),
+        doc="standard deviation of normal noise added to the inputs at every step.",
+    )
+    adversarial: float = param(
+        default=0.0,
+        check=checks.number(0),
+        doc="length of a step on the inputs to where the label is hardest to read; half of the loss is taken "
+        "there. 0 takes no step. About a tenth of the inputs' norm helps, at twice the time.",
+    )
+    virtual_adversarial: float = param(
+        default=0.0,
+        check=checks.number(0),
+        doc="length of a step on the inputs to where the prediction changes most; that it should not change "
+        "joins the loss. 0 takes no step. Two to three times the time.",
+    )
+
+    learning_rate = changed(default=0.003, doc='step size at the start; the default is one for "adam".')
+    momentum = changed(doc="decay of past gradients; 0 means the optimiser's usual value.")
+    averaging = changed(doc="decay of a running average of the parameters that becomes the classifier; 0 for none.")
+    early_stopping = changed(
+        doc="stop when the (weighted) mean log p(y | x) of held-out rows no longer rises, and keep the best "
+        "network.",
+    )
+    validation_fraction = changed(doc="rows held out for that, with all classes in proportion.")
+    run_dir = changed(
+        doc="folder for the metrics, checkpoints and the estimator with its classifier; None writes nothing.",
+    )
+    random_state = changed(doc="seed; the estimator's own by default.")
 
 
-RECIPE_CHECKS: dict[str, checks.Check] = {
-    "n_networks": checks.integer(1),
-    "activation": checks.one_of(None, *get_args(Activation)),
-    "normalise": checks.flag,
-    "n_epochs": checks.integer(1),
-    "batch_size": checks.integer(1),
-    "learning_rate": checks.number(0, open_low=True),
-    "schedule": checks.one_of(*get_args(Schedule)),
-    "momentum": checks.number(0, 1, open_high=True),
-    "dropout": checks.number(0, 1, open_high=True),
-    "input_dropout": checks.number(0, 1, open_high=True),
-    "max_norm": checks.number(0),
-    "weight_decay": checks.number(0),
-    "averaging": checks.number(0, 1, open_high=True),
-    "label_smoothing": checks.number(0, 1, open_high=True),
-    "input_noise": checks.number(0),
-    "adversarial": checks.number(0),
-    "virtual_adversarial": checks.number(0),
-    "early_stopping": checks.flag,
-    "validation_fraction": checks.number(0, 1, open_low=True, open_high=True),
-    "patience": checks.integer(1),
-    "resume": checks.flag,
-}
+#: What a recipe holds besides the numbers that steer the network's training.
+APART = ("sample_weight", "random_state", "run_dir", "resume")
+#: The order of these numbers in the descriptions of earlier releases, without those that the blueprint says.
+_EARLIER = (
+    *("n_epochs", "batch_size", "learning_rate", "schedule", "optimizer", "momentum", "dropout", "input_dropout"),
+    *("max_norm", "weight_decay", "averaging", "label_smoothing", "input_noise", "adversarial"),
+    *("virtual_adversarial", "early_stopping", "validation_fraction", "patience"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,16 +300,15 @@ def _open_folder(estimator: Any, folder: Path, network: Any, lesson: Lesson, rec
         "sample_weight": weighing.mean_one(lesson.weights),
         "the model that it starts from": (network.blueprint, jax.tree.leaves(network)),
     }
-    own = {name: value for name, value in vars(recipe).items() if name not in ("run_dir", "resume")}
+    own = {name: value for name, value in vars(recipe).items() if name not in APART}
     return {**digests(**own, **facts), BEFORE: _earlier(network, lesson, recipe, seed)}
 
 
 def _earlier(network: Any, lesson: Lesson, recipe: Recipe, seed: int) -> str:
     """What earlier releases wrote into a checkpoint instead."""
     plain, rows, weights = _plain(recipe), lesson.rows, weighing.mean_one(lesson.weights)
-    for name in ("n_networks", "activation", "normalise"):  # the blueprint says them
-        plain.pop(name)
-    found = hashlib.sha256(json.dumps([plain, seed, network.blueprint, list(rows.shape)]).encode())
+    ordered = {name: plain[name] for name in _EARLIER if name in plain}
+    found = hashlib.sha256(json.dumps([ordered, seed, network.blueprint, list(rows.shape)]).encode())
     few = read_rows(rows, np.linspace(0, rows.shape[0] - 1, 64).astype(int))
     for array in (few, *jax.tree.leaves(network), *([] if weights is None else [weights])):
         found.update(np.asarray(array, order="C").tobytes())
@@ -274,7 +319,7 @@ def _plain(recipe: Recipe) -> dict[str, Any]:
     """The numbers and names for people to read; an optimiser that is an object is left out."""
     values = {k: v.item() if isinstance(v, np.generic) else v for k, v in vars(recipe).items()}
     plain = {name: value for name, value in values.items() if isinstance(value, str | int | float)}
-    return {name: value for name, value in plain.items() if name not in ("run_dir", "resume")}
+    return {name: value for name, value in plain.items() if name not in APART}
 
 
 def _energy(network: AbstractClassifier, inputs: Any, label: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -19,8 +18,9 @@ from latentia.core.files import write_json
 from latentia.estimator import checks, saving, training
 from latentia.estimator.base import LatentEstimator
 from latentia.estimator.callbacks import told
-from latentia.estimator.declared import attribute
+from latentia.estimator.declared import attribute, changed, param, takes
 from latentia.estimator.digests import digests
+from latentia.estimator.groups import Batches, Callbacks, Epochs, LearningRate, RunFolder, Seed
 from latentia.inference.sparse.unrolled import LISTA, Activation, PSDEncoder, UnrolledLayer, encode_with
 from latentia.learning import checkpoint
 from latentia.learning.batches import read_rows
@@ -67,55 +67,63 @@ class Imitation(eqx.Module):
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Recipe:
+class Recipe(Epochs, Batches, LearningRate, RunFolder, Callbacks, Seed):
     """The choices of one training; see :meth:`Imitated.fit_encoder`."""
 
-    kind: Kind
-    n_layers: int
-    n_epochs: int
-    batch_size: int
-    learning_rate: float
-    beta: float
-    activation: Activation
-    update_dictionary: bool
-    n_code_steps: int
-    dictionary_rate: float
-    random_state: int
-    resume: bool
+    #: Which encoder learns.
+    kind: Kind = attribute()
+
+    n_layers: int = param(default=3, check=checks.integer(1), doc='of "lista": layers.')
+    beta: float = param(
+        default=1.0,
+        check=checks.number(0, open_low=True),
+        doc='of "psd": how much codes must agree with the encoder.',
+    )
+    activation: Activation = param(
+        default="soft",
+        check=checks.one_of(*get_args(Activation)),
+        doc='of "psd": "soft" (a soft threshold) or "tanh" (with a gain).',
+    )
+    update_dictionary: bool = param(
+        default=False,
+        check=checks.flag,
+        doc='of "psd": whether the dictionary learns along.',
+    )
+    n_code_steps: int = param(
+        default=30,
+        check=checks.integer(1),
+        doc='of "psd": proximal steps for the codes of a batch.',
+    )
+    dictionary_rate: float = param(
+        default=0.1,
+        check=checks.number(0, open_low=True),
+        doc='of "psd": the gradient step on a dictionary that learns along.',
+    )
+
+    n_epochs = changed(default=30, doc='passes over the signals; of "lista" for every layer.')
+    batch_size = changed(default=256, doc="signals per update.")
+    learning_rate = changed(default=1e-3, doc="step size of Adam at the start; it falls to zero.")
+    random_state = changed(default=0, check=checks.integer(0), doc="order of the signals.")
+    run_dir = changed(
+        doc="folder for the metrics, checkpoints and the estimator with its encoder; None writes nothing.",
+    )
+    resume = changed(doc="go on from the folder's checkpoints, with the dictionary that the training began with.")
+    callbacks = changed(
+        doc="functions called with a ``latentia.learning.fit.Event`` after every epoch. True ends the stage: of "
+        '"lista" a layer alone, or with those before it; of "psd" all.',
+    )
 
     @property
     def plain(self) -> dict[str, Any]:
         """The numbers and names of the kind, without what has no part in the result."""
         values = {k: v.item() if isinstance(v, np.generic) else v for k, v in vars(self).items()}
-        others = (*(PSD_ONLY if self.kind == "lista" else LISTA_ONLY), "resume")
+        others = (*(PSD_ONLY if self.kind == "lista" else LISTA_ONLY), "resume", "run_dir", "callbacks")
         return {name: value for name, value in values.items() if name not in others}
 
 
-#: What belongs to one kind alone, with its default.
-LISTA_ONLY: dict[str, Any] = {"n_layers": 3}
-PSD_ONLY: dict[str, Any] = {
-    "beta": 1.0,
-    "activation": "soft",
-    "update_dictionary": False,
-    "n_code_steps": 30,
-    "dictionary_rate": 0.1,
-}
-
-RECIPE_CHECKS: dict[str, checks.Check] = {
-    "kind": checks.one_of(*get_args(Kind)),
-    "n_layers": checks.integer(1),
-    "n_epochs": checks.integer(1),
-    "batch_size": checks.integer(1),
-    "learning_rate": checks.number(0, open_low=True),
-    "beta": checks.number(0, open_low=True),
-    "activation": checks.one_of(*get_args(Activation)),
-    "update_dictionary": checks.flag,
-    "n_code_steps": checks.integer(1),
-    "dictionary_rate": checks.number(0, open_low=True),
-    "random_state": checks.integer(0),
-    "resume": checks.flag,
-}
+#: What belongs to one kind alone.
+LISTA_ONLY = ("n_layers",)
+PSD_ONLY = ("beta", "activation", "update_dictionary", "n_code_steps", "dictionary_rate")
 
 
 class Imitated(LatentEstimator):
@@ -130,25 +138,8 @@ class Imitated(LatentEstimator):
     encoder_history_: list[dict[str, float]] = attribute()
     codes: Any = attribute()
 
-    def fit_encoder(
-        self,
-        kind: Kind,
-        X: Any,
-        *,
-        n_layers: int = 3,
-        n_epochs: int = 30,
-        batch_size: int = 256,
-        learning_rate: float = 1e-3,
-        beta: float = 1.0,
-        activation: Activation = "soft",
-        update_dictionary: bool = False,
-        n_code_steps: int = 30,
-        dictionary_rate: float = 0.1,
-        random_state: int = 0,
-        run_dir: Any = None,
-        resume: bool = False,
-        callbacks: Any = None,
-    ) -> Self:
+    @takes(Recipe)
+    def fit_encoder(self, kind: Kind, X: Any, recipe: Recipe) -> Self:
         """Learn an encoder for the dictionary as it is; ``encode(X, using=kind)`` then takes it.
 
         ``encoder_history_`` holds the metrics. If training diverges, the last good encoder is kept: of "lista" it
@@ -158,32 +149,17 @@ class Imitated(LatentEstimator):
             kind: "psd" (one layer, learned with codes that are kept near it) or "lista" (unrolled steps, taught by
                 the exact codes).
             X: signals to learn from, ``(n, n_features)``.
-            n_layers: of "lista": layers.
-            n_epochs: passes over the signals; of "lista" for every layer.
-            batch_size: signals per update.
-            learning_rate: step size of Adam at the start; it falls to zero.
-            beta: of "psd": how much codes must agree with the encoder.
-            activation: of "psd": "soft" (a soft threshold) or "tanh" (with a gain).
-            update_dictionary: of "psd": whether the dictionary learns along.
-            n_code_steps: of "psd": proximal steps for the codes of a batch.
-            dictionary_rate: of "psd": the gradient step on a dictionary that learns along.
-            random_state: order of the signals.
-            run_dir: folder for the metrics, checkpoints and the estimator with its encoder; None writes nothing.
-            resume: go on from the folder's checkpoints, with the dictionary that the training began with.
-            callbacks: functions called with a ``latentia.learning.fit.Event`` after every epoch. True ends the
-                stage: of "lista" a layer alone, or with those before it; of "psd" all.
         """
-        given = locals()
-        recipe = Recipe(**{field.name: given[field.name] for field in dataclasses.fields(Recipe)})
+        recipe.kind = kind
         model = self._checked_recipe(recipe)
         rows = self._validate(X, reset=False)
         signals = np.asarray(model.signal(read_rows(rows, np.arange(rows.shape[0]))))
-        folder = None if run_dir is None else Path(run_dir)
+        folder = None if recipe.run_dir is None else Path(recipe.run_dir)
         journal = Journal(
             folder=folder,
-            resume=bool(resume),
+            resume=bool(recipe.resume),
             fingerprint="" if folder is None else _open_folder(self, folder, signals, recipe),
-            callbacks=tuple(callbacks or ()),
+            callbacks=tuple(recipe.callbacks or ()),
             display=lambda stage: display(self.verbose, f"{type(self).__name__} {kind}: {stage}"),
         )
         with told(self, journal.callbacks) as begin:
@@ -201,10 +177,11 @@ class Imitated(LatentEstimator):
 
     def _checked_recipe(self, recipe: Recipe) -> Any:
         """The model, if the recipe fits it."""
-        checks.check_parameters(recipe, RECIPE_CHECKS)
+        checks.one_of(*get_args(Kind))("kind", recipe.kind)
+        checks.check_parameters(recipe)
         others, other = (PSD_ONLY, "psd") if recipe.kind == "lista" else (LISTA_ONLY, "lista")
-        for name, default in others.items():
-            if getattr(recipe, name) != default:
+        for name in others:
+            if getattr(recipe, name) != recipe.declared[name].default:
                 raise ParameterError(f"{name} belongs to kind={other!r}; {recipe.kind!r} has no use for it.")
         model = self._needs(ProxSplit, "fit_encoder")
         penalty = model.penalty

@@ -140,7 +140,7 @@ def fit_command(entry: Family) -> click.Command:
     )
     return FitCommand(
         entry.name,
-        params=[*run_options(), *parameters.options(signature)],
+        params=[*run_options(), *parameters.options(signature), *parameters.former_options(signature)],
         callback=callback,
         help=f"{about}\n\nDATA is a name from `latentia datasets` or a path. In Python: "
         f"latentia.{entry.class_name}.\n\n{examples}",

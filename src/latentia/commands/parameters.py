@@ -67,13 +67,20 @@ def options(estimator: type | Signature) -> list[click.Option]:
     """One option per parameter of the estimator that a command line can give, in the signature's order."""
     signature = estimator if isinstance(estimator, Signature) else signatures.of(estimator)
     texts = descriptions(signature.doc)
-    wanted = {each.name: each for each in signature.parameters if each.name not in MANAGED + OBJECTS}
-    found = [_option(each.name, each.hint, each.default, texts.get(each.name, "")) for each in wanted.values()]
-    for former, name in signature.former.items():  # understood, but shown nowhere
-        option = _option(former, wanted[name].hint, wanted[name].default, texts.get(name, ""))
+    return [
+        _option(each.name, each.hint, each.default, texts.get(each.name, ""))
+        for each in signature.parameters
+        if each.name not in MANAGED + OBJECTS
+    ]
+
+
+def former_options(signature: Signature) -> list[click.Option]:
+    """Options under the names that parameters had in earlier releases: understood, but shown nowhere."""
+    present = {each.name: each for each in signature.parameters}
+    options = [_option(old, present[new].hint, present[new].default, "") for old, new in signature.former.items()]
+    for option in options:
         option.hidden = True
-        found.append(option)
-    return found
+    return options
 
 
 def _option(name: str, hint: Any, default: Any, text: str) -> click.Option:

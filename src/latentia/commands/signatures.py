@@ -118,9 +118,9 @@ class _Source:
 
     def _imported(self, name: str) -> str:
         for node in self.tree.body:
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("latentia."):
-                if any(alias.name == name for alias in node.names):
-                    return str(node.module)
+            ours = isinstance(node, ast.ImportFrom) and (node.module or "").startswith("latentia.")
+            if isinstance(node, ast.ImportFrom) and ours and any(alias.name == name for alias in node.names):
+                return str(node.module)
         raise LookupError(name)
 
     def hint(self, node: ast.expr | None) -> Any:
@@ -148,12 +148,11 @@ class _Source:
 
 
 def _from_source(target: str) -> Signature:
-    """The signature from the declarations (see :mod:`latentia.estimator.declared`) of a class and of its parents."""
+    """The signature from the declarations of a class and of its parents; see :mod:`latentia.estimator.declared`."""
     module, _, name = target.partition(":")
     line = _line(_Source.open(module), name)
-    if any(
-        isinstance(node, ast.FunctionDef) and node.name == "__init__" for _, owner in line for node in owner.body
-    ):
+    functions = (node for _, owner in line for node in owner.body if isinstance(node, ast.FunctionDef))
+    if any(function.name == "__init__" for function in functions):
         raise LookupError(f"{target} writes its constructor by hand")
     found: dict[str, dict[str, Any]] = {}
     outwards: list[str] = []

@@ -17,6 +17,7 @@ of the bases.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import re
 import sys
@@ -24,7 +25,7 @@ import textwrap
 import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Literal, Self, cast, dataclass_transform
+from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, dataclass_transform
 
 from latentia.core.errors import ParameterError
 
@@ -32,6 +33,13 @@ from latentia.core.errors import ParameterError
 WIDTH = 112
 _SECTION = re.compile(r"^(Examples?|References?|Returns|Raises|Notes?):\s*$", re.MULTILINE)
 _UNCHANGED: Any = object()
+
+P = ParamSpec("P")
+A = TypeVar("A")
+B = TypeVar("B")
+R = TypeVar("R")
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +146,7 @@ class Parameters:
         if _writes_its_own(cls):
             return
         _construct(cls)
-        if cls.__doc__ and "\nArgs:\n" not in inspect.cleandoc(cls.__doc__):
+        if cls.__doc__:
             cls.__doc__ = documented(cls.__doc__, ((each.name, each.doc) for each in cls.declared.values()))
 
     @classmethod
@@ -298,7 +306,7 @@ def _construct(cls: Any) -> None:
 
 
 def documented(doc: str, texts: Iterable[tuple[str, str]]) -> str:
-    """A docstring with a section ``Args:`` of names and texts, before its examples and references.
+    """A docstring whose section ``Args:``, before its examples and references, also has these names and texts.
 
     >>> print(documented("What it is.\\n\\nReferences:\\n    Somebody (2001).", [("rate", "how fast.")]))
     What it is.
@@ -309,6 +317,7 @@ def documented(doc: str, texts: Iterable[tuple[str, str]]) -> str:
     References:
         Somebody (2001).
     """
+    doc = inspect.cleandoc(doc)
     lines = [
         textwrap.fill(
             f"{name}: {text}",
@@ -319,12 +328,42 @@ def documented(doc: str, texts: Iterable[tuple[str, str]]) -> str:
             break_on_hyphens=False,
         )
         for name, text in texts
+        if not re.search(rf"^    {name}: ", doc, re.MULTILINE)
     ]
-    doc = inspect.cleandoc(doc)
     if not lines:
         return doc
-    section = "\n".join(["Args:", *lines])
     found = _SECTION.search(doc)
-    if found is None:
-        return f"{doc.rstrip()}\n\n{section}\n"
-    return f"{doc[: found.start()].rstrip()}\n\n{section}\n\n{doc[found.start() :].rstrip()}\n"
+    before, after = (doc, "") if found is None else (doc[: found.start()], doc[found.start() :])
+    begun = re.search(r"^Args:\n(    .*\n?)+\s*\Z", before, re.MULTILINE)
+    section = "\n".join(lines if begun else ["\nArgs:", *lines])
+    return f"{before.rstrip()}\n{section}\n\n{after}".rstrip() + "\n"
+
+
+def takes(recipe: Callable[P, R]) -> Callable[[Callable[[S, A, B, R], T]], Callable[Concatenate[S, A, B, P], T]]:
+    """A decorator for methods: the declared parameters of ``recipe`` are keyword arguments of the method.
+
+    The method itself has ``self``, two arguments of its own, and one for the recipe made of what was given.
+    """
+    declared = cast(type[Parameters], recipe).declared
+
+    def decorate(method: Callable[[S, A, B, R], T]) -> Callable[Concatenate[S, A, B, P], T]:
+        known = inspect.signature(method)
+        own = list(known.parameters.values())[:-1]
+        listed = [
+            inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.hint)
+            for each in declared.values()
+        ]
+
+        @functools.wraps(method)
+        def call(self: Any, *arguments: Any, **given: Any) -> T:
+            mine = {name: given.pop(name) for name in [each.name for each in own[1:]] if name in given}
+            made: Any = recipe
+            return method(self, *arguments, **mine, **{parameter: made(**given)})
+
+        parameter = list(known.parameters)[-1]
+        written: Any = call
+        written.__signature__ = known.replace(parameters=[*own, *listed])
+        written.__doc__ = documented(method.__doc__ or "", ((each.name, each.doc) for each in declared.values()))
+        return written
+
+    return decorate

@@ -53,7 +53,8 @@ def objective(name_or_object: str | AbstractObjective, **numbers: int | float | 
     import inspect
 
     make = OBJECTIVES[name_or_object]
-    taken = {*inspect.signature(make).parameters, *getattr(make, "former_names", ())}
+    former = getattr(make, "former_names", {})
+    taken = {*inspect.signature(make).parameters, *(old for old, new in former.items() if new not in numbers)}
     return make(**{name: value for name, value in numbers.items() if name in taken})
 
 

@@ -91,7 +91,14 @@ def _olivetti(out: Path, variant: str, seed: int) -> dict[str, Any]:
     begin = time.perf_counter()
     settings = _OLIVETTI[variant]
     faces: Any = _split_people(datasets.load("olivetti"))
-    common = {"visible": "gaussian", "optimizer": "adam", "clip": 10.0, "batch_size": 50, "n_chains": 100, "k": 1}
+    common = {
+        "visible": "gaussian",
+        "optimizer": "adam",
+        "clip": 10.0,
+        "batch_size": 50,
+        "n_chains": 100,
+        "n_sampler_steps": 1,
+    }
     dbm = DBM(**common, **settings["fit"], random_state=seed, run_dir=out, verbose=1).fit(faces.X)
     picture = out / "inpainting.png"
     painted = inpainting(dbm, faces, (64, 64), LOWER_HALF, picture, n_pictures=settings["n_test"])

@@ -25,7 +25,7 @@ _DBM: dict[str, Any] = {
         "fit": {
             **_COMMON,
             "hidden": (500, 1000),
-            "k": 3,
+            "n_sampler_steps": 3,
             "rounds": 5,
             "n_chains": 1500,
             "batch_size": 200,
@@ -41,7 +41,7 @@ _DBM: dict[str, Any] = {
         "fit": {
             **_COMMON,
             "hidden": (200, 300),
-            "k": 1,
+            "n_sampler_steps": 1,
             "rounds": 5,
             "n_chains": 200,
             "batch_size": 200,
@@ -52,7 +52,14 @@ _DBM: dict[str, Any] = {
         "n_test": 1000,
     },
     "quick": {
-        "fit": {**_COMMON, "hidden": (16, 8), "k": 1, "n_chains": 50, "batch_size": 200, "n_epochs": 1},
+        "fit": {
+            **_COMMON,
+            "hidden": (16, 8),
+            "n_sampler_steps": 1,
+            "n_chains": 50,
+            "batch_size": 200,
+            "n_epochs": 1,
+        },
         "likelihood": {"n_temperatures": 50, "n_chains": 16, "n_burn_in": 10, "n_steps": 10},
         "n_test": 100,
     },
@@ -98,7 +105,7 @@ _CLASSIFIER: dict[str, Any] = {
         "fit": {
             **_COMMON,
             "hidden": (1000, 2000),
-            "k": 3,
+            "n_sampler_steps": 3,
             "rounds": 5,
             "n_chains": 1000,
             "batch_size": 200,
@@ -128,7 +135,7 @@ _CLASSIFIER: dict[str, Any] = {
         "fit": {
             **_COMMON,
             "hidden": (200, 300),
-            "k": 1,
+            "n_sampler_steps": 1,
             "n_chains": 100,
             "n_epochs": 5,
             "learning_rate": 0.1,
@@ -148,7 +155,14 @@ _CLASSIFIER: dict[str, Any] = {
         "seeds": 1,
     },
     "quick": {
-        "fit": {**_COMMON, "hidden": (16, 8), "k": 1, "n_chains": 50, "batch_size": 200, "n_epochs": 1},
+        "fit": {
+            **_COMMON,
+            "hidden": (16, 8),
+            "n_sampler_steps": 1,
+            "n_chains": 50,
+            "batch_size": 200,
+            "n_epochs": 1,
+        },
         "finetune": {"n_networks": 2, "activation": "relu", "normalise": True, "n_epochs": 1, "batch_size": 500},
         "seeds": 1,
     },
@@ -197,7 +211,7 @@ _DBN: dict[str, Any] = {
             "hidden": (500, 500, 2000),
             "binarize": "sample",
             "objective": "pcd",
-            "k": 1,
+            "n_sampler_steps": 1,
             "n_chains": 500,
             "pretraining_epochs": 40,
             "n_epochs": 150,

@@ -21,7 +21,7 @@ _QUICK = {
     "fit": {
         **_COMMON,
         "n_components": 32,
-        "k": 1,
+        "n_sampler_steps": 1,
         "n_chains": 100,
         "batch_size": 200,
         "n_epochs": 1,
@@ -34,7 +34,7 @@ _SMALL = {
         "fit": {
             **_COMMON,
             "n_components": 500,
-            "k": 3,
+            "n_sampler_steps": 3,
             "n_chains": 2000,
             "batch_size": 200,
             "n_epochs": 640,
@@ -46,7 +46,7 @@ _SMALL = {
         "fit": {
             **_COMMON,
             "n_components": 500,
-            "k": 1,
+            "n_sampler_steps": 1,
             "n_chains": 200,
             "batch_size": 200,
             "n_epochs": 60,
@@ -62,7 +62,7 @@ _LARGE = {
             **_COMMON,
             # Wide machines overfit: decay and time count for more than further units and chains.
             "n_components": 2000,
-            "k": 3,
+            "n_sampler_steps": 3,
             "n_chains": 1000,
             "batch_size": 200,
             "n_epochs": 3000,
@@ -76,7 +76,7 @@ _LARGE = {
         "fit": {
             **_COMMON,
             "n_components": 1000,
-            "k": 1,
+            "n_sampler_steps": 1,
             "n_chains": 200,
             "batch_size": 200,
             "n_epochs": 60,

@@ -34,14 +34,14 @@ _VAE = {
 }
 _IWAE = {
     "one layer": {
-        "full": {**_VAE["full"], "objective": "iwae", "k": 50, "n_epochs": 400},
-        "cpu": {**_VAE["cpu"], "objective": "iwae", "k": 5, "n_epochs": 5},
-        "quick": {**_VAE["quick"], "objective": "iwae", "k": 2},
+        "full": {**_VAE["full"], "objective": "iwae", "n_draws": 50, "n_epochs": 400},
+        "cpu": {**_VAE["cpu"], "objective": "iwae", "n_draws": 5, "n_epochs": 5},
+        "quick": {**_VAE["quick"], "objective": "iwae", "n_draws": 2},
     },
     "two layers": {
-        "full": {**_LONG, **_TWO, "objective": "iwae", "k": 50, "n_epochs": 300},
-        "cpu": {**_LONG, **_TWO, "objective": "iwae", "k": 5, "n_epochs": 5},
-        "quick": {**_VAE["quick"], "latent": (3, 2), "objective": "iwae", "k": 2},
+        "full": {**_LONG, **_TWO, "objective": "iwae", "n_draws": 50, "n_epochs": 300},
+        "cpu": {**_LONG, **_TWO, "objective": "iwae", "n_draws": 5, "n_epochs": 5},
+        "quick": {**_VAE["quick"], "latent": (3, 2), "objective": "iwae", "n_draws": 2},
     },
 }
 _LADDER = {
@@ -76,7 +76,7 @@ _SBN = {
         "n_components": 200,
         "hidden": (200, 200),
         "gradient": "rloo",
-        "k": 8,
+        "n_draws": 8,
         "n_epochs": 250,
     },
     "cpu": {
@@ -85,10 +85,10 @@ _SBN = {
         "n_components": 200,
         "hidden": (200, 200),
         "gradient": "rloo",
-        "k": 4,
+        "n_draws": 4,
         "n_epochs": 20,
     },
-    "quick": {**_VAE["quick"], "latents": "bernoulli", "n_components": 4, "gradient": "rloo", "k": 2},
+    "quick": {**_VAE["quick"], "latents": "bernoulli", "n_components": 4, "gradient": "rloo", "n_draws": 2},
 }
 
 

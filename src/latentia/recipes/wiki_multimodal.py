@@ -19,8 +19,14 @@ from latentia.core.files import write_json
 from latentia.recipes.base import Recipe
 
 _VARIANTS: dict[str, Any] = {
-    "full": {"fit": {"hidden": ((128,), (64,)), "joint": 64, "n_epochs": 100, "k": 3, "n_chains": 200}, "cca": 7},
-    "cpu": {"fit": {"hidden": ((128,), (64,)), "joint": 64, "n_epochs": 100, "k": 3, "n_chains": 200}, "cca": 7},
+    "full": {
+        "fit": {"hidden": ((128,), (64,)), "joint": 64, "n_epochs": 100, "n_sampler_steps": 3, "n_chains": 200},
+        "cca": 7,
+    },
+    "cpu": {
+        "fit": {"hidden": ((128,), (64,)), "joint": 64, "n_epochs": 100, "n_sampler_steps": 3, "n_chains": 200},
+        "cca": 7,
+    },
     "quick": {"fit": {"hidden": ((8,), (4,)), "joint": 4, "n_epochs": 1}, "cca": 2},
 }
 
