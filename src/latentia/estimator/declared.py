@@ -183,16 +183,13 @@ class Parameters:
 
 
 class _Former:
-    """The attribute under a parameter's former name."""
+    """The attribute under a parameter's former name. Reading it is silent: tools read whatever ``dir`` lists."""
 
     def __init__(self, old: str, new: str):
         self.old, self.new = old, new
 
     def __get__(self, instance: Any, owner: type) -> Any:
-        if instance is None:
-            return self
-        _warn(owner.__name__, self.old, self.new, stacklevel=3)
-        return getattr(instance, self.new)
+        return self if instance is None else getattr(instance, self.new)
 
     def __set__(self, instance: Any, value: Any) -> None:
         _warn(type(instance).__name__, self.old, self.new, stacklevel=3)
@@ -336,7 +333,7 @@ def documented(doc: str, texts: Iterable[tuple[str, str]]) -> str:
     before, after = (doc, "") if found is None else (doc[: found.start()], doc[found.start() :])
     begun = re.search(r"^Args:\n(    .*\n?)+\s*\Z", before, re.MULTILINE)
     section = "\n".join(lines if begun else ["\nArgs:", *lines])
-    return f"{before.rstrip()}\n{section}\n\n{after}".rstrip() + "\n"
+    return f"{before.rstrip()}\n{section}\n\n{after}".rstrip()
 
 
 def takes(recipe: Callable[P, R]) -> Callable[[Callable[[S, A, B, R], T]], Callable[Concatenate[S, A, B, P], T]]:
