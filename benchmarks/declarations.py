@@ -3,7 +3,7 @@
     python benchmarks/declarations.py [src/latentia]
 
 Counts the arguments of constructors that are written by hand, and the attributes declared by ``param()``, of all
-classes that inherit the base class of estimators or of declared parameters. A changed default is no declaration.
+estimators and of what they inherit. A changed default is no declaration.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import ast
 from collections import Counter
 from pathlib import Path
 
-BASES = {"LatentEstimator", "Parameters"}
+BASE = "LatentEstimator"
 
 
 def classes(folder: Path) -> dict[str, list[ast.ClassDef]]:
@@ -26,16 +26,18 @@ def classes(folder: Path) -> dict[str, list[ast.ClassDef]]:
     return found
 
 
-def inheriting(known: dict[str, list[ast.ClassDef]]) -> list[ast.ClassDef]:
-    """Those that inherit one of the bases, however far away."""
-    names, size = set(BASES), 0
-    while len(names) > size:
-        size = len(names)
-        for name, nodes in known.items():
-            parents = {base.id for node in nodes for base in node.bases if isinstance(base, ast.Name)}
-            if parents & names:
-                names.add(name)
-    return [node for name in names for node in known.get(name, [])]
+def estimators(known: dict[str, list[ast.ClassDef]]) -> list[ast.ClassDef]:
+    """All estimators, and all that they inherit."""
+    parents = {
+        name: {base.id for node in nodes for base in node.bases if isinstance(base, ast.Name)} & set(known)
+        for name, nodes in known.items()
+    }
+
+    def above(name: str) -> set[str]:
+        return {name}.union(*map(above, parents[name]))
+
+    wanted = set().union(*(above(name) for name in known if BASE in above(name)))
+    return [node for name in sorted(wanted) for node in known[name]]
 
 
 def declared(node: ast.ClassDef) -> list[str]:
@@ -55,7 +57,7 @@ def main() -> None:
     """Count and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parents[1] / "src" / "latentia")
-    counts = Counter(name for node in inheriting(classes(parser.parse_args().folder)) for name in declared(node))
+    counts = Counter(name for node in estimators(classes(parser.parse_args().folder)) for name in declared(node))
     several = {name: count for name, count in counts.items() if count > 1}
     print(f"{counts.total()} declarations of {len(counts)} names")
     print(f"{len(several)} names are declared more than once, {sum(several.values())} times in all")
