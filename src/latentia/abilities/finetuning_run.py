@@ -23,7 +23,7 @@ from latentia.estimator.digests import digests
 from latentia.estimator.gradient import LONGEST_CHUNK
 from latentia.estimator.groups import (
     Averaging,
-    Batches,
+    BatchSize,
     EarlyStopping,
     Epochs,
     LearningRate,
@@ -48,7 +48,7 @@ from latentia.ops import random
 MOST_MOMENT_ROWS = 10_000
 
 
-class Recipe(Epochs, Batches, LearningRate, Optimisation, Averaging, EarlyStopping, RunFolder, Seed):
+class Recipe(Epochs, BatchSize, LearningRate, Optimisation, Averaging, EarlyStopping, RunFolder, Seed):
     """The numbers of one fine-tuning; see :meth:`Finetunes.finetune`."""
 
     sample_weight: Any = param(

@@ -20,7 +20,7 @@ from latentia.estimator.base import LatentEstimator
 from latentia.estimator.callbacks import told
 from latentia.estimator.declared import attribute, changed, param, takes
 from latentia.estimator.digests import digests
-from latentia.estimator.groups import Batches, Callbacks, Epochs, LearningRate, RunFolder, Seed
+from latentia.estimator.groups import BatchSize, Callbacks, Epochs, LearningRate, RunFolder, Seed
 from latentia.inference.sparse.unrolled import LISTA, Activation, PSDEncoder, UnrolledLayer, encode_with
 from latentia.learning import checkpoint
 from latentia.learning.batches import read_rows
@@ -67,7 +67,7 @@ class Imitation(eqx.Module):
         )
 
 
-class Recipe(Epochs, Batches, LearningRate, RunFolder, Callbacks, Seed):
+class Recipe(Epochs, BatchSize, LearningRate, RunFolder, Callbacks, Seed):
     """The choices of one training; see :meth:`Imitated.fit_encoder`."""
 
     #: Which encoder learns.

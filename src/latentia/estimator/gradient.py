@@ -17,7 +17,7 @@ from latentia.estimator.base import LatentEstimator
 from latentia.estimator.declared import attribute
 from latentia.estimator.groups import (
     Averaging,
-    Batches,
+    BatchSize,
     Callbacks,
     Clipping,
     EarlyStopping,
@@ -50,7 +50,7 @@ MONITOR_COST = 1e9
 
 class GradientEstimator(
     Epochs,
-    Batches,
+    BatchSize,
     LearningRate,
     Optimisation,
     Clipping,

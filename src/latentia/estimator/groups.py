@@ -136,7 +136,7 @@ class Epochs(Parameters):
     n_epochs: int = param(default=50, check=checks.integer(1), doc="passes over the data.")
 
 
-class Batches(Parameters):
+class BatchSize(Parameters):
     """For what learns from a few rows at a time."""
 
     batch_size: int = param(default=100, check=checks.integer(1), doc="rows per update.")
@@ -241,7 +241,7 @@ GENERAL = (
     Replicas,
     Centring,
     Epochs,
-    Batches,
+    BatchSize,
     LearningRate,
     Optimisation,
     Clipping,

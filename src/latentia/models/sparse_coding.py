@@ -27,7 +27,7 @@ from latentia.energies.sparse_coding import SparseCodingModel
 from latentia.estimator import checks, training
 from latentia.estimator.declared import changed, param
 from latentia.estimator.groups import (
-    Batches,
+    BatchSize,
     Callbacks,
     Components,
     EarlyStopping,
@@ -51,7 +51,16 @@ PenaltyName = Literal["l1", "elastic_net", "l0", "lq", "group"]
 
 
 class DictionaryLearning(
-    SparseEstimator, Epochs, Batches, LearningRate, EarlyStopping, RunFolder, Callbacks, Seed, Verbosity, Components
+    SparseEstimator,
+    Epochs,
+    BatchSize,
+    LearningRate,
+    EarlyStopping,
+    RunFolder,
+    Callbacks,
+    Seed,
+    Verbosity,
+    Components,
 ):
     """Dictionary learning: atoms of which every signal needs few.
 
