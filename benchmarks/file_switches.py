@@ -2,9 +2,9 @@
 
     python benchmarks/file_switches.py [--list]
 
-Counts the calls from a function in one file of the package to a function in another one, from the call of
-``RBM.fit`` to its first learning step. Calls through other packages count for where they come from. The fewer there
-are, the easier the way from the data to the loop is to follow.
+Counts the direct calls from a function in one file of the package to a function in another one, from the call of
+``RBM.fit`` to its first learning step. Calls that go through other packages do not count. The fewer there are, the
+easier the way from the data to the loop is to follow.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def switches(run: Callable[[], Any]) -> list[tuple[str, str]]:
             sys.setprofile(None)
             raise FirstStep
         caller = frame.f_back
-        while caller is not None and not caller.f_code.co_filename.startswith(PACKAGE):
-            caller = caller.f_back
-        if caller is not None and caller.f_code.co_filename != frame.f_code.co_filename:
+        if caller is None or not caller.f_code.co_filename.startswith(PACKAGE):
+            return
+        if caller.f_code.co_filename != frame.f_code.co_filename:
             found.append((_name(caller), _name(frame)))
 
     sys.setprofile(watch)
