@@ -163,7 +163,7 @@ class Fits(BaseEstimator, abc.ABC):
         check_is_fitted(self, "model_")
         rows, spaces = self._accept(X, reset=False), self.model_.x_space
         self._check_domain(rows, spaces)
-        return Portions(rows, self._converter(purpose)).visibles(self.model_)
+        return Portions(rows, self._converter(purpose)).visibles(spaces)
 
     # -- learning ------------------------------------------------------------------------------------------
 

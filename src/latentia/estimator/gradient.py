@@ -102,10 +102,8 @@ class GradientEstimator(LatentEstimator):
         discrete, rebuilds = can_pseudo(model), isinstance(model, Decodes)
         independent = _independent_sites(model, few, discrete, rebuilds) if discrete or rebuilds else {}
         if not discrete:
-            name, scorer = (
-                "reconstruction_error" if rebuilds else "score_matching_loss",
-                self.validation_scorer(few),
-            )
+            name = "reconstruction_error" if rebuilds else "score_matching_loss"
+            scorer = self.validation_scorer(few)
             return Watched({name: lambda model: -scorer(model)} if self.monitor else {}, independent)
         cost = few.n * n_numbers((few.parts, model))
         if self.monitor == "always" or (self.monitor == "auto" and cost < MONITOR_COST):
