@@ -16,7 +16,7 @@ Images are restored by minimising F plus a quadratic, see :mod:`latentia.ops.res
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax
@@ -31,12 +31,14 @@ from latentia.core.parameters import bias, buffer, scale, weight
 from latentia.core.space import Space
 from latentia.estimator import checks
 from latentia.estimator.declared import changed, param
+from latentia.estimator.door import DataKind
 from latentia.estimator.energy import ExpertFunctions, UnnormalisedEstimator
 from latentia.imaging import pictures
 from latentia.ops import random
 from latentia.ops.arrays import cast_like
 from latentia.ops.compiling import jitted
 from latentia.ops.convolution import correlate
+from latentia.ops.examples import Examples
 from latentia.ops.experts import AbstractExperts, make
 from latentia.ops.restoration import Field, Task, settled, smooth_start
 from latentia.ops.whitening import directions
@@ -184,6 +186,7 @@ class FieldsOfExperts(ExpertFunctions, UnnormalisedEstimator):
     """
 
     family = "fields-of-experts"
+    accepts: ClassVar[frozenset[DataKind]] = frozenset({"images"})
 
     n_filters: int = param(default=24, check=checks.integer(1), doc="number of filters.", kw_only=False)
     filter_shape: int | tuple[int, int] = param(
@@ -223,9 +226,9 @@ class FieldsOfExperts(ExpertFunctions, UnnormalisedEstimator):
             ridge=self.ridge,
         )
 
-    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
-        n = int(X.shape[1])
-        shape = _square_or_row(n) if self.image_shape is None else _pair("image_shape", self.image_shape)
+    def _blueprint(self, X: Examples) -> dict[str, Any]:
+        n, given = X.n_columns, self.image_shape if self.image_shape is not None else X.item_shape
+        shape = _square_or_row(n) if given is None else _pair("image_shape", given)
         if math.prod(shape) != n:
             raise DataError(f"image_shape={shape} has {math.prod(shape)} pixels, but rows of X have {n}.")
         filters = _pair("filter_shape", self.filter_shape)
