@@ -14,18 +14,7 @@ from latentia.core.capabilities import Decodes, Normalised
 from latentia.estimator.base import LatentEstimator
 from latentia.estimator.declared import attribute
 from latentia.estimator.fits import Watched
-from latentia.estimator.groups import (
-    Averaging,
-    BatchSize,
-    Callbacks,
-    Clipping,
-    EarlyStopping,
-    Epochs,
-    LearningRate,
-    Monitoring,
-    Optimisation,
-    RunFolder,
-)
+from latentia.estimator.groups import GradientTraining
 from latentia.estimator.rows_to_learn import n_held_out, spread
 from latentia.estimator.scoring import Portions, reconstruction_error
 from latentia.estimator.training import Plan
@@ -47,19 +36,7 @@ MONITOR_ROWS = 64
 MONITOR_COST = 1e9
 
 
-class GradientEstimator(
-    Epochs,
-    BatchSize,
-    LearningRate,
-    Optimisation,
-    Clipping,
-    Averaging,
-    EarlyStopping,
-    Monitoring,
-    RunFolder,
-    Callbacks,
-    LatentEstimator,
-):
+class GradientEstimator(GradientTraining, LatentEstimator):
     """Learns by descending an objective."""
 
     #: A parameter of those that let their user choose; the others overwrite ``_learner``.

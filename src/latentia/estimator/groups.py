@@ -234,12 +234,7 @@ class Verbosity(Parameters):
     verbose: int = param(default=0, doc="0 is silent, 1 shows progress, 2 also prints every row of metrics.")
 
 
-#: The groups whose parameters mean the same in every family.
-GENERAL = (
-    Objective,
-    Chains,
-    Replicas,
-    Centring,
+class GradientTraining(
     Epochs,
     BatchSize,
     LearningRate,
@@ -250,6 +245,9 @@ GENERAL = (
     Monitoring,
     RunFolder,
     Callbacks,
-    Seed,
-    Verbosity,
-)
+):
+    """How gradients train a model, step by step."""
+
+
+#: The groups whose parameters mean the same in every family.
+GENERAL = (Objective, Chains, Replicas, Centring, GradientTraining, Seed, Verbosity)
