@@ -133,8 +133,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         X, y, weights = weighted(self._validate(X, reset=True), y, sample_weight, least=2)
         forget(self)
         model, rows, plan = self._begin(X, seed, y, weights)
-        training.open_folder(self, plan, rows.training.shape[0])
-        with callbacks.told(self, plan.callbacks) as begin:
+        with training.run_folder(self, plan, rows.training.shape[0]), callbacks.told(self, plan.callbacks) as begin:
             plan = dataclasses.replace(plan, begin=begin)
             model = self._pretrain(model, rows, seed, plan)
             self._train(model, rows, seed, plan, state=None)
@@ -214,8 +213,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 self._keep(error.result)
             raise
         self._keep(result)
-        if plan.run_dir is not None:
-            saving.save(self, Path(plan.run_dir) / "model.safetensors")
+        saving.save_run(self, plan.run_dir)
 
     def _keep(self, result: Any) -> None:
         self.model_, self._state, self.history_ = result.model, result.state, result.history

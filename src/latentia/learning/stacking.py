@@ -102,8 +102,6 @@ def encoded(encode: Callable[[Any, np.ndarray], np.ndarray], model: Any, rows: n
 
 def _train(stage: Stage, rows: np.ndarray, settings: Settings, key: PRNGKeyArray, weights: Any) -> Result:
     require(stage.learner, stage.model)
-    if settings.folder is not None:
-        settings.folder.mkdir(parents=True, exist_ok=True)
     try:
         return fit(stage.model, rows, stage.learner, stage.prepare, settings, key=key, weights=weights)
     except (DivergenceError, NotNormalisableError) as error:
