@@ -27,6 +27,7 @@ except ImportError:  # Windows
 
 #: How often, and how many seconds apart, to try before a lock counts as held by another: looking takes it shortly.
 TRIES, PAUSE = 5, 0.02
+_SOMEBODY = "another process"
 
 
 class Busy(Exception):
@@ -48,13 +49,19 @@ _guard = threading.Lock()
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock whose file is ``path``, in a folder that exists; :class:`Busy` if somebody else has it."""
+    """Hold the lock whose file is ``path``, and make its folder; :class:`Busy` if somebody else has it."""
     key = path.resolve()
     _take(key)
     try:
         yield
     finally:
         _give_back(key)
+
+
+def is_ours(path: Path) -> bool:
+    """Whether this process holds the lock whose file is ``path``."""
+    with _guard:
+        return path.resolve() in _held
 
 
 def holder(path: Path) -> str | None:
@@ -108,13 +115,18 @@ def _give_back(path: Path) -> None:
 
 def _lock_file(path: Path) -> int | None:
     """An open file with the lock on it; None where there are no locks."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
         return None
-    owner = ""
+    owner = _SOMEBODY
     for attempt in range(TRIES):
         if attempt:
             time.sleep(PAUSE)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:  # whoever had made the folder has just removed it
+            continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -147,7 +159,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _owner(descriptor: int) -> str:
-    return os.pread(descriptor, 1000, 0).decode(errors="replace").strip() or "another process"
+    return os.pread(descriptor, 1000, 0).decode(errors="replace").strip() or _SOMEBODY
 
 
 def _another_thread() -> str:

@@ -186,10 +186,9 @@ class RunFolder:
             raise RunFolderError(f"{self.path} is a file, not a folder. Choose another run_dir.")
         lock, made = self.path / _LOCK, not self.path.exists()
         with contextlib.ExitStack() as stack:
+            if made:
+                stack.callback(self._remove_if_empty)
             with explained(lock):
-                self.path.mkdir(parents=True, exist_ok=True)
-                if made:
-                    stack.callback(self._remove_if_empty)
                 try:
                     stack.enter_context(locks.locked(lock))
                 except locks.Busy as error:
@@ -209,8 +208,9 @@ class RunFolder:
         )
 
     def _remove_if_empty(self) -> None:
-        with contextlib.suppress(OSError):  # it is not empty
-            self.path.rmdir()
+        if not locks.is_ours(self.path / _LOCK):
+            with contextlib.suppress(OSError):  # it is not empty
+                self.path.rmdir()
 
     # -- writing -------------------------------------------------------------------------------------------
 
