@@ -404,11 +404,14 @@ def test_other_processes_join_a_run_that_the_first_has_begun(X, tmp_path, monkey
 # -- the order of a row's names --------------------------------------------------------------------
 
 
-def test_rows_have_their_names_in_one_order_also_after_resuming(X, tmp_path):
+@pytest.mark.parametrize("lost", [False, True], ids=["with its lines", "without them"])
+def test_rows_have_their_names_in_one_order_also_after_resuming(X, tmp_path, lost):
     whole = RBM(**SMALL).fit(X)
     found = {}
 
     def go_on(resume: bool) -> None:
+        if resume and lost:
+            (tmp_path / "run" / "metrics.jsonl").unlink()
         stop = _StopsAt(2)
         found["rbm"] = RBM(**SMALL, run_dir=tmp_path / "run", resume=resume, callbacks=[stop]).fit(X)
 

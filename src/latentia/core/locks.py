@@ -58,12 +58,6 @@ def locked(path: Path) -> Iterator[None]:
         _give_back(key)
 
 
-def is_ours(path: Path) -> bool:
-    """Whether this process holds the lock whose file is ``path``."""
-    with _guard:
-        return path.resolve() in _held
-
-
 def holder(path: Path) -> str | None:
     """Who else holds the lock whose file is ``path``; None if it is free, or this thread's own."""
     key = path.resolve()

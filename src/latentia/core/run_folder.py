@@ -208,9 +208,8 @@ class RunFolder:
         )
 
     def _remove_if_empty(self) -> None:
-        if not locks.is_ours(self.path / _LOCK):
-            with contextlib.suppress(OSError):  # it is not empty
-                self.path.rmdir()
+        with contextlib.suppress(OSError):  # it is not empty
+            self.path.rmdir()
 
     # -- writing -------------------------------------------------------------------------------------------
 
