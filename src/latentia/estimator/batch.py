@@ -5,12 +5,12 @@ from __future__ import annotations
 from latentia.estimator import checks
 from latentia.estimator.base import LatentEstimator
 from latentia.estimator.declared import changed, param
-from latentia.estimator.groups import Callbacks, Components, Epochs, RunFolder
+from latentia.estimator.groups import Callbacks, Components, Epochs, RunDir
 from latentia.estimator.training import Plan
 from latentia.learning.fit import Event
 
 
-class BatchEstimator(Components, Epochs, RunFolder, Callbacks, LatentEstimator):
+class BatchEstimator(Components, Epochs, RunDir, Callbacks, LatentEstimator):
     """Every step sees all rows; stops when the log-likelihood gains less than ``tol`` a step."""
 
     tol: float = param(

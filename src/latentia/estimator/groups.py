@@ -204,7 +204,7 @@ class Monitoring(Parameters):
     )
 
 
-class RunFolder(Parameters):
+class RunDir(Parameters):
     """Where a run is kept."""
 
     run_dir: Any = param(
@@ -243,7 +243,7 @@ class GradientTraining(
     Averaging,
     EarlyStopping,
     Monitoring,
-    RunFolder,
+    RunDir,
     Callbacks,
 ):
     """How gradients train a model, step by step."""

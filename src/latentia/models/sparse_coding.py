@@ -33,7 +33,7 @@ from latentia.estimator.groups import (
     EarlyStopping,
     Epochs,
     LearningRate,
-    RunFolder,
+    RunDir,
     Seed,
     Verbosity,
 )
@@ -56,7 +56,7 @@ class DictionaryLearning(
     BatchSize,
     LearningRate,
     EarlyStopping,
-    RunFolder,
+    RunDir,
     Callbacks,
     Seed,
     Verbosity,
