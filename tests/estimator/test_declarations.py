@@ -22,13 +22,14 @@ from latentia.commands import parameters, signatures
 from latentia.core.errors import ParameterError, RunFolderError
 from latentia.core.files import read_arrays, write_arrays
 from latentia.core.moved import renamed
+from latentia.core.run_folder import CHECKPOINT, CONFIG
 from latentia.estimator import checks, groups
 from latentia.estimator.declared import Parameters, attribute, changed, documented, param, takes
 from latentia.estimator.fingerprint import fingerprint
 from latentia.estimator.rows_to_learn import LearningRows
 from latentia.estimator.training import Plan
 from latentia.learning import contrastive, objective
-from latentia.learning.checkpoint import BEFORE, FILE, FORMER
+from latentia.learning.checkpoint import BEFORE, FORMER
 from latentia.registry import FAMILIES
 
 SOURCE = Path(latentia.__file__).parent
@@ -329,14 +330,14 @@ def test_files_and_pickles_of_earlier_releases_are_read_in_silence(tmp_path):
 
 def _age(folder: Path) -> None:
     """Make a run folder what an earlier release would have written."""
-    arrays, description = read_arrays(folder / FILE)
+    arrays, description = read_arrays(folder / CHECKPOINT)
     found = description["fingerprint"]
     found["k"] = found.pop("n_sampler_steps")
     del found[FORMER]
-    write_arrays(folder / FILE, arrays, description)
-    config = json.loads((folder / "config.json").read_text())
+    write_arrays(folder / CHECKPOINT, arrays, description)
+    config = json.loads((folder / CONFIG).read_text())
     config["params"]["k"] = config["params"].pop("n_sampler_steps")
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / CONFIG).write_text(json.dumps(config))
 
 
 def test_a_run_begun_before_goes_on(tmp_path):
