@@ -65,7 +65,7 @@ def _one(model: FreeEnergy, x: Any) -> Scalar:
         def free_energy(value: Any, i: int = i) -> Scalar:
             return model.free_energy(jax.tree.unflatten(treedef, [*values[:i], value, *values[i + 1 :]]))
 
-        term = _categorical if leaf.domain == "categorical" else _two_states
+        term = {"categorical": _categorical, "count": _counts}.get(leaf.domain, _two_states)
         total = total + term(free_energy, leaf, values[i], here)
     return total
 
@@ -90,4 +90,16 @@ def _categorical(free_energy: Any, leaf: Space, value: Float[Array, "sites state
         return free_energy(value.at[i // states].set(rows[i % states]))
 
     energies = jax.vmap(changed)(jnp.arange(sites * states)).reshape(sites, states)
+    return jnp.sum(-here - logsumexp(-energies, axis=1))
+
+
+def _counts(free_energy: Any, leaf: Space, value: Float[Array, "*shape"], here: Scalar) -> Scalar:
+    """Σ_i [−F(x) − log Σ_k exp(−F(x with k at site i))]."""
+    flat = value.reshape(-1)
+    states = jnp.asarray(leaf.site_states, flat.dtype)
+
+    def changed(i: Array, state: Array) -> Scalar:
+        return free_energy(flat.at[i].set(state).reshape(leaf.shape))
+
+    energies = jax.vmap(lambda i: jax.vmap(lambda state: changed(i, state))(states))(jnp.arange(flat.shape[0]))
     return jnp.sum(-here - logsumexp(-energies, axis=1))
