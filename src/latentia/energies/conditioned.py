@@ -2,10 +2,10 @@
 
     p(y, z | c) = exp(−E((c, y), z)) / Z(c),      Z(c) = Σ_{y, z} exp(−E((c, y), z)).
 
-Learning descends −log p(y | c) instead of −log p(c, y): nothing is spent on modelling c (Larochelle and Bengio, 2008;
-Mnih, Larochelle and Hinton, 2011, for conditional RBMs). A joint model that can restrict itself
-(:class:`~latentia.core.capabilities.Restricts`) becomes a model of its own kind, annealing included. Of any other one
-the context is clamped: what can be asked of it then is what follows from the joint model's answers at (c, y).
+Learning descends −log p(y | c) instead of −log p(c, y): nothing is spent on modelling c (Larochelle and Bengio,
+2008; Mnih, Larochelle and Hinton, 2011, for conditional RBMs). A joint model that can restrict itself
+(:class:`~latentia.core.capabilities.Restricts`) becomes a model of its own kind, annealing included. Of any other
+one the context is clamped: what can be asked of it then is what follows from the joint model's answers at (c, y).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ Names = tuple[int, ...] | tuple[str, ...]
 class Conditioned(Conditional, Centred, Constrained, Bounded, Initialised):
     """p(y | c) of a joint model whose x is a tuple or a dictionary of parts.
 
-    A single part is itself, several are a tuple or a dictionary like x; so are those that are left, y. The parameters
-    are those of the joint model, and so are centring, constraints and starting points.
+    A single part is itself, several are a tuple or a dictionary like x; so are those that are left, y. The
+    parameters are those of the joint model, and so are centring, constraints and starting points.
 
     Args:
         joint: the joint model.
@@ -57,6 +57,11 @@ class Conditioned(Conditional, Centred, Constrained, Bounded, Initialised):
 
     def __check_init__(self) -> None:
         parts = _names(self.joint)
+        if len(parts) < 2:
+            raise ParameterError(
+                f"The visibles of this {type(self.joint).__name__} are one variable; only a model of several (a "
+                "tuple or a dictionary) can be conditioned on some of them."
+            )
         unknown = [name for name in self.context if name not in parts]
         if unknown or not self.context or len(set(self.context)) == len(parts):
             raise ParameterError(
@@ -64,8 +69,8 @@ class Conditioned(Conditional, Centred, Constrained, Bounded, Initialised):
             )
         if not isinstance(self.joint, (Restricts, *_LIFTS)):
             raise CapabilityError(
-                f"{type(self.joint).__name__} cannot be conditioned on a part of x: it needs Restricts (restricted), "
-                "FreeEnergy (free_energy), Conditionals (begin, sweep) or Clamps (clamped)."
+                f"{type(self.joint).__name__} cannot be conditioned on a part of x: it needs Restricts "
+                "(restricted), FreeEnergy (free_energy), Conditionals (begin, sweep) or Clamps (clamped)."
             )
 
     @property

@@ -36,7 +36,7 @@ from latentia.core.capabilities import (
 from latentia.core.errors import CapabilityError
 from latentia.core.model import Scalar
 from latentia.core.parameters import buffer, weight
-from latentia.core.space import Space
+from latentia.core.space import Space, leaves
 from latentia.ops.arrays import float_type, keep, weighted_mean
 from latentia.units import AbstractUnits, Factorial
 from latentia.units.joined import Joined
@@ -202,7 +202,7 @@ class RBMModel(
         if not (self.visible.unbounded and self.hidden.unbounded):
             return jnp.ones((), self.weights.dtype)
         scaled = self.visible.stiffness()[:, None] * self.weights * self.hidden.stiffness()[None, :]
-        if self.x_space.domain == self.z_space.domain == "nonnegative":
+        if all(leaf.domain == "nonnegative" for leaf in leaves((self.x_space, self.z_space))):
             scaled = jnp.maximum(scaled, 0.0)
         return 1 - jnp.linalg.norm(scaled, ord=2)
 

@@ -339,11 +339,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         if known is not None:
             return known
         options = {"key": random.key(0), "start": self._chains(), **options}
-        return self._remember("_log_z", likelihood.log_z(self._undirected(), **options))
-
-    def _undirected(self) -> Any:
-        """The part of the model whose log Z is that of the whole."""
-        return self.model_
+        return self._remember("_log_z", likelihood.log_z(self.model_, **options))
 
     def score_samples(self, X: Any) -> np.ndarray:
         """log p(x) of every row, in nats; exact where log Z is known exactly, else with its estimate.

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 from latentia.core import space
 from latentia.core.capabilities import FreeEnergy
+from latentia.core.conditioning import kind, resolved
 from latentia.core.errors import CapabilityError
 from latentia.core.model import AbstractModel, Scalar
 from latentia.core.space import Space
@@ -27,6 +28,7 @@ from latentia.ops.compiling import jitted
 
 def can_pseudo(model: AbstractModel) -> bool:
     """Whether the model has a free energy and all its visibles are discrete."""
+    model = kind(model)
     spaces = space.leaves(model.x_space)
     return isinstance(model, FreeEnergy) and bool(spaces) and all(leaf.is_discrete for leaf in spaces)
 
@@ -52,7 +54,7 @@ def pseudo_log_likelihood(model: AbstractModel, x: Any) -> np.ndarray:
 
 @jitted
 def _rows(model: Any, x: Any) -> Float[Array, " n"]:
-    return jax.lax.map(lambda row: _one(model, row), x)
+    return jax.lax.map(lambda row: _one(*resolved(model, row)), x)
 
 
 def _one(model: FreeEnergy, x: Any) -> Scalar:

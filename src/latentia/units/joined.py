@@ -99,5 +99,8 @@ class Joined(AbstractUnits):
         return type(self)(tuple(part.projected() for part in self.parts))
 
     def stiffness(self) -> Field:
-        """The parts' stiffnesses, end to end."""
-        return jnp.concatenate([part.stiffness() for part in self.parts])
+        """The parts' stiffnesses, end to end; bounded parts have none, since they cannot run away."""
+        each = [part.stiffness() for part in self.parts]
+        return jnp.concatenate(
+            [s if part.unbounded else jnp.zeros_like(s) for part, s in zip(self.parts, each, strict=True)]
+        )
