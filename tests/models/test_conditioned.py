@@ -471,7 +471,7 @@ def test_a_weight_counts_as_so_many_rows_and_its_chains_go_with_it():
     assert float(weighted) == pytest.approx(float(repeated), abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["rbm, real context", "layered, y the label"])
+@pytest.mark.parametrize("name", ["rbm, real context", "layered, y the data"])
 def test_training_raises_the_conditional_likelihood(name):
     model = MODELS[name]()
     rng = np.random.default_rng(0)
@@ -479,10 +479,13 @@ def test_training_raises_the_conditional_likelihood(name):
         contexts = rng.normal(size=(64, 2))
         y = (contexts + 0.3 * rng.normal(size=(64, 2)) > 0).astype(float)
     else:
-        contexts = rng.integers(0, 2, (64, 3)).astype(float)
-        y = np.eye(3)[(contexts[:, 0] + contexts[:, 0] * contexts[:, 1]).astype(int)][:, None, :]
+        labels = rng.integers(0, 3, 64)
+        contexts, y = (
+            np.eye(3)[labels][:, None, :],
+            (rng.random((64, 3)) < 0.1 + 0.8 * np.eye(3)[labels]).astype(float),
+        )
     rows = {"c": jnp.asarray(contexts, jnp.float32), "y": jnp.asarray(y, jnp.float32)}
-    learner = GradientLearner(cd(3), Optimizer.make("adam", learning_rate=0.03, n_steps=150))
+    learner = GradientLearner(cd(3), Optimizer.make("adam", learning_rate=0.05, n_steps=150))
     require(learner.objective, model)
     before = likelihood.log_likelihood(model, rows, key=KEY, method="exact").estimate
     model = model.initialise(rows, key=KEY)
