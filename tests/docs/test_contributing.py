@@ -15,15 +15,11 @@ from scipy.special import logsumexp
 
 import latentia
 from latentia import registry
-from latentia.core.capabilities import table
-from latentia.core.domains import KINDS
 from latentia.core.space import enumerate_states
 from latentia.datasets import bars_log_prob, load
 
 from .pages import ROOT, code_blocks
 
-#: Capabilities that speed up others and have no row of their own.
-HIDDEN = {"Projected"}
 BLOCKS = code_blocks(ROOT / "CONTRIBUTING.md", "python")
 
 
@@ -127,14 +123,3 @@ def test_it_is_on_the_command_line(family, tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["family"] == family.name
     assert (tmp_path / "run" / "model.safetensors").is_file()
-
-
-def test_the_page_on_architecture_lists_every_capability_and_every_domain():
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    for capability, needed, _ in table():
-        if capability.__name__ in HIDDEN:
-            continue
-        (row,) = (line for line in page.splitlines() if line.startswith(f"| `{capability.__name__}` |"))
-        assert {name for name in needed if f"`{name}`" in row} or not needed
-    for domain, kind in KINDS.items():
-        assert f"| `{domain}` | {kind.values}" in page
