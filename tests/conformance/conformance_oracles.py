@@ -519,3 +519,6 @@ def index_of(points: Any, values: Any) -> np.ndarray:
     """Which of the (all different) points each value is."""
     table = {row.tobytes(): i for i, row in enumerate(np.ascontiguousarray(flat(points)))}
     return np.array([table[row.tobytes()] for row in np.ascontiguousarray(flat(values))])
+
+
+from latentia.ops.examples import Examples
