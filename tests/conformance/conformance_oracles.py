@@ -37,6 +37,7 @@ from latentia.core.capabilities import (
 )
 from latentia.core.space import Space, encode, leaves
 from latentia.ops.arrays import cast_like
+from latentia.ops.examples import Examples
 
 #: Grid nodes per continuous dimension, by the number of continuous dimensions.
 PER_AXIS = {1: 400, 2: 90, 3: 44}
@@ -519,6 +520,3 @@ def index_of(points: Any, values: Any) -> np.ndarray:
     """Which of the (all different) points each value is."""
     table = {row.tobytes(): i for i, row in enumerate(np.ascontiguousarray(flat(points)))}
     return np.array([table[row.tobytes()] for row in np.ascontiguousarray(flat(values))])
-
-
-from latentia.ops.examples import Examples
