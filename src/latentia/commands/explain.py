@@ -19,7 +19,7 @@ from latentia.commands.models import describe
 from latentia.registry import Family, family
 
 #: Capabilities that say how latents and data follow from one another.
-_GIVEN = ("ExactPosterior", "Amortised", "Encodes", "ProxSplit", "Clamps", "Conditionals", "Decodes")
+_GIVEN = ("ExactPosterior", "Amortised", "Encodes", "LinearSplit", "ProxSplit", "Clamps", "Conditionals", "Decodes")
 #: Where a long formula may be broken.
 _BREAKS = re.compile(r" (?=[=≤+−·] |Σ)")
 

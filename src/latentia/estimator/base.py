@@ -35,7 +35,7 @@ from latentia.core.capabilities import (
     ExactPosterior,
     FreeEnergy,
     Initialised,
-    ProxSplit,
+    LinearSplit,
 )
 from latentia.core.errors import CapabilityError, DataError, DivergenceError, NotNormalisableError
 from latentia.core.model import AbstractModel
@@ -270,7 +270,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     def transform(self, X: Any) -> np.ndarray:
         """Posterior means of the latents (or the codes of a model without latents), one row per example."""
-        model = self._needs(ExactPosterior | Clamps | Encodes | ProxSplit | Amortised, "transform")
+        model = self._needs(ExactPosterior | Clamps | Encodes | LinearSplit | Amortised, "transform")
         return apply_rows(code_row, model, self._visibles(X, purpose="coding"))
 
     def inverse_transform(self, X: Any) -> np.ndarray:
