@@ -222,8 +222,7 @@ class Finetunes(abc.ABC):
         known = np.asarray(vars(self).get("blueprint_", {}).get("classes", []))
         if known.size and set(classes.tolist()) <= set(known.tolist()):
             classes, codes = known, known_codes(classes[codes], known, kept.size)
-        rows = np.column_stack([inputs[kept], codes.astype(np.float32)])
-        return Lesson(rows, None if weights is None else weights[kept], classes)
+        return Lesson(inputs[kept], codes.astype(np.float32), None if weights is None else weights[kept], classes)
 
     def _keep_classifier(self, result: loop.Result, classes: np.ndarray) -> None:
         self.classifier_, self.classes_, self.finetune_history_ = result.model, classes, result.history

@@ -175,8 +175,7 @@ class Imitated(LatentEstimator):
         given = locals()
         recipe = Recipe(**{field.name: given[field.name] for field in dataclasses.fields(Recipe)})
         model = self._checked_recipe(recipe)
-        rows = self._validate(X, reset=False)
-        signals = np.asarray(model.signal(read_rows(rows, np.arange(rows.shape[0]))))
+        signals = np.asarray(model.signal(self._accept(X, reset=False).read_all()))
         folder = None if run_dir is None else Path(run_dir)
         journal = Journal(
             folder=folder,
@@ -247,8 +246,7 @@ class Imitated(LatentEstimator):
         found = vars(self).get(f"{using}_")
         if found is None:
             raise ParameterError(f"There is no {using!r} encoder yet. Call fit_encoder({using!r}, X) first.")
-        rows = self._validate(X, reset=False)
-        return encode_with(found.encoder, self.model_.signal(read_rows(rows, np.arange(rows.shape[0]))))
+        return encode_with(found.encoder, self.model_.signal(self._accept(X, reset=False).read_all()))
 
     def _forget_encoders(self) -> None:
         for name in (*self.parts, "encoder_history_"):

@@ -22,15 +22,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PRNGKeyArray
 
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.capabilities import Bounded
 from latentia.core.errors import DivergenceError, NotNormalisableError
-from latentia.core.sharding import data_mesh, replicated
+from latentia.core.sharding import data_mesh
 from latentia.learning import checkpoint, interrupts
-from latentia.learning.batches import Batches, RowOrder
+from latentia.learning.batches import Batches
 from latentia.learning.compiled import AbstractPrepare, Carry, Inputs, is_compiled, run_chunk
 from latentia.learning.further import resized
 from latentia.learning.guard import Guard
@@ -38,6 +38,7 @@ from latentia.learning.hosted import HostBatches, run_on_host
 from latentia.learning.progress import Display, Silent
 from latentia.ops.arrays import float_type, largest
 from latentia.ops.compiling import briefly, jitted, make_room
+from latentia.ops.examples import Examples
 
 #: How often a run may diverge before it is stopped.
 MAX_ROLLBACKS = 3
@@ -132,7 +133,7 @@ class Result:
 
 def fit(
     model: Any,
-    X: np.ndarray,
+    X: Any,
     learner: AbstractLearner,
     prepare: AbstractPrepare,
     settings: Settings,
@@ -141,9 +142,10 @@ def fit(
     weights: np.ndarray | None = None,
     state: Any = None,
 ) -> Result:
-    """Train ``model`` on the rows of ``X``; ``state`` continues an earlier run's learner."""
+    """Train ``model`` on ``X`` (examples, or one array); ``state`` continues an earlier run's learner."""
     make_room()
-    run = _Run(model, X, learner, prepare, settings, key, weights, state)
+    examples = X if isinstance(X, Examples) else Examples(X)
+    run = _Run(model, examples, learner, prepare, settings, key, weights, state)
     try:
         settings.begin()
         return _through(run)
@@ -179,7 +181,7 @@ class _Run:
     def __init__(
         self,
         model: Any,
-        X: Any,
+        X: Examples,
         learner: Any,
         prepare: Any,
         settings: Settings,
@@ -192,11 +194,9 @@ class _Run:
         self.prepare = prepare if dtype == np.float32 else _Typed(prepare, dtype)
         weights = None if weights is None else np.asarray(weights, dtype)
         self.mesh = data_mesh(settings.devices, 1 if learner.host_side else settings.batch_size)
-        order = RowOrder(X.shape[0], settings.batch_size, settings.seed)
-        self.batches = (
-            HostBatches(X, weights, order) if learner.host_side else Batches(X, weights, order, self.mesh)
-        )
-        n_chunks = math.ceil(settings.n_steps / min(settings.chunk, self.batches.largest_chunk()))
+        rows = (X, weights, settings.batch_size, settings.seed)
+        self.batches = HostBatches(*rows) if learner.host_side else Batches(*rows, self.mesh)
+        n_chunks = math.ceil(settings.n_steps / min(settings.chunk, self.batches.most_steps))
         chunk = math.ceil(settings.n_steps / n_chunks)
         # Light and full steps are two programs to compile; a short chunk has full ones only.
         period = 1 if chunk < SHORT_CHUNK and not learner.host_side else learner.period
@@ -222,7 +222,8 @@ class _Run:
         else:
             n = self.settings.batch_size
             rows, weighted = self.batches.sample(n), self.batches.weights is not None
-            rows = jax.device_put(np.resize(rows, (n, *rows.shape[1:])))  # a batch may be more than all rows
+            enough = jax.tree.map(lambda leaf: np.resize(leaf, (n, *leaf.shape[1:])), rows)
+            rows = jax.device_put(enough)  # a batch may be more than all rows
             state = resized(state, model, self.learner, self.prepare, rows, weighted=weighted, key=first_key)
             top = _largest(model)
         self.limit = EXPLOSION * max(1.0, float(top))
@@ -294,7 +295,7 @@ class _Run:
     def _keep(self, metrics: dict[str, float]) -> None:
         if self.settings.score is not None:
             metrics["validation_score"] = self._validate()
-        epoch = self.step * self.settings.batch_size / self.batches.X.shape[0]
+        epoch = self.step * self.settings.batch_size / self.batches.X.n
         row = {"step": self.step, "epoch": epoch, "seconds": self.seconds, **metrics}
         self.history.append(row)
         self.guard.keep(metrics)
@@ -395,7 +396,7 @@ def _init(learner: AbstractLearner, model: Any, x: Any, key: PRNGKeyArray) -> tu
 
 def _spread(tree: Any, mesh: Mesh) -> Any:
     """Arrays that are not on the mesh yet (parameters) are replicated over it; split ones (chains) stay split."""
-    everywhere = replicated(mesh)
+    everywhere = NamedSharding(mesh, PartitionSpec())
     on_mesh = lambda leaf: isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == mesh  # noqa: E731
     return jax.tree.map(lambda leaf: leaf if on_mesh(leaf) else jax.device_put(leaf, everywhere), tree)
 
