@@ -44,9 +44,8 @@ from latentia.ops.penalties import L0, L1, ElasticNet, Group
 
 def filters(seed, *shape):
     found = np.random.default_rng(seed).normal(size=shape)
-    return jnp.asarray(
-        found / np.linalg.norm(found.reshape(shape[0], -1), axis=1).reshape(-1, *[1] * (len(shape) - 1))
-    )
+    norms = np.sqrt(np.sum(found**2, axis=tuple(range(1, len(shape))), keepdims=True))
+    return jnp.asarray(found / norms, jnp.float32)
 
 
 MASK = np.random.default_rng(9).random((6, 5)) < 0.7
@@ -286,7 +285,7 @@ def test_every_signal_may_have_its_own_mask():
 def test_every_signal_may_have_its_own_switches():
     """Pooled maps of one filter bank: with the switches fixed the operator is linear."""
     bank = Convolution(filters(6, 2, 2, 2), shape=(5, 5), border="valid")
-    X = np.asarray(jax.random.normal(jax.random.key(0), (3, 5, 5)))
+    X = np.asarray(jax.random.normal(jax.random.key(0), (3, 5, 5), jnp.float32))
 
     def code(x):
         _, places = Unpooling.of_largest(bank.analyse(x), (2, 2, 1))

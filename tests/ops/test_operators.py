@@ -28,7 +28,7 @@ BORDERS = ("circular", "same", "valid", "full")
 
 
 def draw(seed, *shape):
-    return jax.random.normal(jax.random.key(seed), shape)
+    return jax.random.normal(jax.random.key(seed), shape, jnp.float32)
 
 
 def grey(border="circular", m=3, shape=(6, 5), taps=(3, 2), seed=0):
@@ -91,7 +91,7 @@ def test_analyse_is_the_adjoint_of_synthesise(name):
 @EVERY
 def test_the_matrix_of_an_operator_is_the_operator(name):
     D = OPERATORS[name]()
-    A = np.asarray(to_matrix(D))
+    A = np.asarray(to_matrix(D), np.float32)
     z, x = value(D.code_space, 12), value(D.signal_space, 13)
     np.testing.assert_allclose(D.flat_code(z) @ A, D.flat_signal(D.synthesise(z)), atol=1e-4)
     np.testing.assert_allclose(A @ D.flat_signal(x), D.flat_code(D.analyse(x)), atol=1e-4)

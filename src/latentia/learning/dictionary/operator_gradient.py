@@ -28,6 +28,7 @@ from latentia.core.parameters import trainable
 from latentia.core.space import Domain, Space
 from latentia.inference.proximal_split import SparseInference
 from latentia.inference.sparse.proximal_checks import flat_rows
+from latentia.ops.arrays import float_type
 from latentia.ops.compiling import jitted
 from latentia.ops.operators import LinearOperator, as_operator, largest_eigenvalue
 
@@ -90,8 +91,9 @@ class OperatorGradient(AbstractLearner):
         metrics: Any = measure(model, codes, x, weights) if since else {}
         if weights is None or bool(np.any(np.asarray(weights) > 0)):
             operator = as_operator(model.operator)
-            z = operator.unflat_code(codes.toarray())
-            rows = np.asarray(flat_rows(model.signal(x), operator))
+            dtype = float_type(operator)  # that of the parameters, whatever the signals come in
+            z = operator.unflat_code(codes.toarray().astype(dtype))
+            rows = np.asarray(flat_rows(model.signal(x), operator), dtype)
             shares = np.ones(len(rows), rows.dtype) if weights is None else np.asarray(weights, rows.dtype)
             model = _moved(model, rows, z, shares, np.asarray(state.rate, rows.dtype))
         return model, state, metrics

@@ -186,7 +186,10 @@ def _lanczos(apply: Any, v: Array, m: int) -> tuple[Array, Array, Array]:
 
 
 def to_matrix(operator: LinearOperator) -> Float[Array, "k d"]:
-    """The operator written as a matrix, one atom a row: row k is D applied to the code that is 1 at k alone."""
+    """The operator written as a matrix, one atom a row: row k is D applied to the code that is 1 at k alone.
+
+    In the type of its parameters; JAX's default where it has none.
+    """
     dtype = float_type(operator)
     by_code = operator.n_code <= operator.n_signal
     size = operator.n_code if by_code else operator.n_signal
