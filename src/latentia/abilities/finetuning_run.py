@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, cast, get_args
 
 import jax
@@ -15,13 +14,12 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from latentia.core.errors import DataError, DivergenceError, ParameterError
-from latentia.core.files import write_json
+from latentia.core.run_folder import RunFolder
 from latentia.core.space import encode
 from latentia.estimator import checks, training, weighing
 from latentia.estimator.digests import digests
 from latentia.estimator.gradient import LONGEST_CHUNK
 from latentia.estimator.rows import apply_rows
-from latentia.learning import checkpoint
 from latentia.learning import fit as loop
 from latentia.learning.checkpoint import BEFORE
 from latentia.learning.committee import Committee, Separately
@@ -158,28 +156,28 @@ def run(estimator: Any, layers: list[Any], lesson: Lesson, recipe: Recipe, seed:
     if recipe.normalise:
         _check_moments(plan.batch_size, few[0].shape[0])
     network = _begin(layers, lesson.classes.size, recipe, few, seed)
-    folder = None if recipe.run_dir is None else Path(recipe.run_dir)
-    settings = loop.Settings(
-        n_steps=plan.n_steps,
-        batch_size=plan.batch_size,
-        seed=seed,
-        chunk=plan.chunk,
-        score=None if held_out is None else _scorer(few, network, held_out),
-        patience=recipe.patience if recipe.early_stopping else 0,
-        folder=folder,
-        resume=recipe.resume,
-        fingerprint="" if folder is None else _open_folder(estimator, folder, network, lesson, recipe, seed),
-        display=display(estimator.verbose, f"{type(estimator).__name__} fine-tuning"),
-    )
     learner, prepare = _learner(recipe, plan.n_steps), LabelledRows(network.x_space)
     weights, key = weighing.mean_one(train.weights), _keys(seed)[1]
-    try:
-        result = loop.fit(network, train.examples, learner, prepare, settings, key=key, weights=weights)
-    except DivergenceError as error:
-        if error.result is not None:
-            error.result = _settled(error.result, few)
-        raise
-    return _settled(result, few)
+    with training.run_folder(estimator, recipe, len(lesson)) as folder:
+        settings = loop.Settings(
+            n_steps=plan.n_steps,
+            batch_size=plan.batch_size,
+            seed=seed,
+            chunk=plan.chunk,
+            score=None if held_out is None else _scorer(few, network, held_out),
+            patience=recipe.patience if recipe.early_stopping else 0,
+            folder=folder,
+            resume=recipe.resume,
+            fingerprint="" if folder is None else _described(folder, network, lesson, recipe, seed),
+            display=display(estimator.verbose, f"{type(estimator).__name__} fine-tuning"),
+        )
+        try:
+            result = loop.fit(network, train.examples, learner, prepare, settings, key=key, weights=weights)
+        except DivergenceError as error:
+            if error.result is not None:
+                error.result = _settled(error.result, few)
+            raise
+        return _settled(result, few)
 
 
 def _settled(result: loop.Result, few: Any) -> loop.Result:
@@ -202,8 +200,6 @@ def _plan(recipe: Recipe, n_rows: int) -> training.Plan:
         n_steps=math.ceil(n_rows * recipe.n_epochs / batch_size),
         batch_size=batch_size,
         chunk=min(math.ceil(n_rows / batch_size), LONGEST_CHUNK),
-        run_dir=recipe.run_dir,
-        resume=recipe.resume,
     )
 
 
@@ -251,11 +247,10 @@ def _scorer(few: Any, network: AbstractClassifier, held_out: Lesson) -> Callable
     return score
 
 
-def _open_folder(estimator: Any, folder: Path, network: Any, lesson: Lesson, recipe: Recipe, seed: int) -> Any:
-    """Make the run folder (or find it, to resume); what a run must share with the run it resumes."""
-    training.open_folder(estimator, _plan(recipe, len(lesson)), len(lesson))
-    if not checkpoint.exists(folder):
-        write_json(folder / "finetuning.json", _plain(recipe))
+def _described(folder: RunFolder, network: Any, lesson: Lesson, recipe: Recipe, seed: int) -> Any:
+    """Write the settings of a new run into its folder; what a run must share with the run it resumes."""
+    if not folder.has_checkpoint:
+        folder.write_finetuning(_plain(recipe))
     facts = {
         "random_state (its seed)": seed,
         "the data": lesson.inputs,

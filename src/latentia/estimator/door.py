@@ -42,7 +42,7 @@ def accept(estimator: Any, X: Any, *, reset: bool) -> Examples:
         if _is_ragged(data):
             return _sequences(estimator, data)
         data = np.asarray(data)
-    if not issparse(data) and np.ndim(data) in (3, 4):
+    if not issparse(data) and getattr(data, "ndim", 2) in (3, 4):
         return _images(estimator, data, reset=reset)
     return Examples(_rows(estimator, data, reset=reset))
 

@@ -11,7 +11,6 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
@@ -25,6 +24,7 @@ from latentia.core.algorithms import AbstractLearner, require
 from latentia.core.capabilities import Initialised
 from latentia.core.errors import DivergenceError, NotNormalisableError
 from latentia.core.model import AbstractModel
+from latentia.core.run_folder import RunFolder
 from latentia.estimator import callbacks, checks, door, grey_values, saving, training
 from latentia.estimator.fingerprint import fingerprint
 from latentia.estimator.fresh import fresh
@@ -181,9 +181,7 @@ class Fits(BaseEstimator, abc.ABC):
         X, y, weights = weighted(self._accept(X, reset=True), y, sample_weight, least=2)
         forget(self)
         model, rows, plan = self._begin(X, seed, y, weights)
-        if plan.run_dir is not None:
-            training.open_folder(self, plan, rows.training.n)
-        with callbacks.told(self, plan.callbacks) as begin:
+        with training.run_folder(self, plan, rows.training.n), callbacks.told(self, plan.callbacks) as begin:
             plan = dataclasses.replace(plan, begin=begin)
             model = self._pretrain(model, rows, seed, plan)
             self._train(model, rows, seed, plan, state=None)
@@ -264,12 +262,11 @@ class Fits(BaseEstimator, abc.ABC):
                 self._keep(error.result)
             raise
         self._keep(result)
-        if plan.run_dir is not None:
-            saving.save(self, Path(plan.run_dir) / "model.safetensors")
+        saving.save_run(self, plan.run_dir)
 
     def _settings(self, model: Any, rows: LearningRows, plan: training.Plan, seed: int) -> loop.Settings:
         """All that the loop needs to know beside the model, its data and its learner."""
-        folder = None if plan.run_dir is None else Path(plan.run_dir)
+        folder = None if plan.run_dir is None else RunFolder.of(plan.run_dir)
         watched = self.watch(model, rows.training, rows.weights)
         return loop.Settings(
             n_steps=plan.n_steps,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +14,12 @@ import jax
 from jaxtyping import PRNGKeyArray
 
 from latentia.core import space
-from latentia.core.errors import RunFolderError
-from latentia.core.files import write_json
+from latentia.core.run_folder import RunFolder
 from latentia.estimator import saving
 from latentia.estimator.fingerprint import fingerprint
 from latentia.estimator.rows_to_learn import LearningRows, some_rows
-from latentia.learning import checkpoint, stacking
 from latentia.learning import fit as loop
+from latentia.learning import stacking
 from latentia.learning.compiled import AbstractPrepare
 from latentia.learning.progress import display
 from latentia.ops import random
@@ -95,7 +95,7 @@ def run_stack(
             batch_size=stage.batch_size,
             seed=seed + index,
             chunk=stage.chunk,
-            folder=None if plan.run_dir is None else Path(plan.run_dir) / "pretraining" / f"stage-{index + 1}",
+            folder=None if plan.run_dir is None else RunFolder.of(plan.run_dir).stage(index + 1),
             resume=plan.resume,
             fingerprint=belonging,
             begin=plan.begin,
@@ -107,24 +107,26 @@ def run_stack(
     return stacking.greedy(rows.training, makers, settings, key=random.key(seed), weights=rows.weights)
 
 
-def open_folder(estimator: Any, plan: Plan, n_rows: int) -> None:
-    """Make the run's folder and describe the run in it; refuse one that holds something else."""
+@contextlib.contextmanager
+def run_folder(estimator: Any, plan: Any, n_rows: int) -> Iterator[RunFolder | None]:
+    """The run's folder for as long as it is written, with the run described in it; None for a run without one.
+
+    Args:
+        estimator: who learns.
+        plan: anything with ``run_dir`` and ``resume``.
+        n_rows: rows to learn from.
+    """
     if plan.run_dir is None:
+        yield None
         return
-    folder, resume = Path(plan.run_dir), plan.resume
-    if folder.exists() and not folder.is_dir():
-        raise RunFolderError(f"{folder} is a file, not a folder. Choose another run_dir.")
-    if folder.is_dir() and any(folder.iterdir()) and not resume:
-        raise RunFolderError(
-            f"The run folder {folder} exists already and is not empty. Choose another one, or pass resume=True "
-            "(--resume) to go on with the run in it."
-        )
-    if resume and checkpoint.begun(folder):
-        return  # the run's own description stays
-    config = {
-        "family": estimator.family,
-        "params": saving.plain_parameters(estimator),
-        "blueprint": estimator.blueprint_,
-        "n_rows": n_rows,
-    }
-    write_json(folder / "config.json", config)
+    folder = RunFolder.of(plan.run_dir)
+    folder.refuse(resume=plan.resume)
+    with folder.held():
+        description = {
+            "family": estimator.family,
+            "params": saving.plain_parameters(estimator),
+            "blueprint": estimator.blueprint_,
+            "n_rows": n_rows,
+        }
+        folder.begin(description, resume=plan.resume)
+        yield folder

@@ -25,6 +25,7 @@ import scipy.sparse as sp
 
 from latentia.core.algorithms import AbstractObjective, require
 from latentia.core.errors import DataError, DivergenceError, ParameterError
+from latentia.core.run_folder import RunFolder
 from latentia.inference.sparse.unrolled import LISTA, AbstractEncoder, Activation, PSDEncoder, encode_with
 from latentia.learning import fit as loop
 from latentia.learning.gradient import GradientLearner
@@ -58,7 +59,7 @@ class Journal:
 
     Args:
         folder: for metrics and checkpoints; None writes nothing. The last stage has it for its own, those before
-            it have ``pretraining/stage-1`` and so on in it.
+            it have folders for stages in it.
         resume: go on from the folder's checkpoints.
         fingerprint: what a checkpoint must have been written with.
         callbacks: called with a :class:`latentia.learning.fit.Event` after every chunk; True ends the stage.
@@ -66,7 +67,7 @@ class Journal:
         history: rows of metrics; they are added as stages end, with steps, epochs and seconds that go on.
     """
 
-    folder: Path | None = None
+    folder: RunFolder | Path | None = None
     resume: bool = False
     fingerprint: Any = ""
     callbacks: Sequence[Callable[[loop.Event], Any]] = ()
@@ -126,11 +127,9 @@ class _Course:
 
     def _settings(self, stage: _Stage) -> loop.Settings:
         journal = self.journal
-        folder = journal.folder
+        folder = None if journal.folder is None else RunFolder.of(journal.folder)
         if folder is not None and not stage.is_last:
-            folder = folder / "pretraining" / f"stage-{stage.number + 1}"
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder = folder.stage(stage.number + 1)
         return loop.Settings(
             n_steps=stage.n_steps,
             batch_size=self.batch_size,

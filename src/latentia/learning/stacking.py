@@ -104,8 +104,6 @@ def encoded(encode: Callable[[Any, Any], Any], model: Any, rows: Any) -> Any:
 
 def _train(stage: Stage, rows: Examples, settings: Settings, key: PRNGKeyArray, weights: Any) -> Result:
     require(stage.learner, stage.model)
-    if settings.folder is not None:
-        settings.folder.mkdir(parents=True, exist_ok=True)
     try:
         return fit(stage.model, rows, stage.learner, stage.prepare, settings, key=key, weights=weights)
     except (DivergenceError, NotNormalisableError) as error:

@@ -15,7 +15,6 @@ and the bounds: :mod:`latentia.energies.belief_net`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -246,8 +245,7 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         self._forget_classifier()
         vars(self).pop("_log_z", None)
         self._keep(Result(model, None, [], 0.0, 0.0, 0, 0, False))  # layer by layer was all that was asked for
-        if plan.run_dir is not None:
-            saving.save(self, Path(plan.run_dir) / "model.safetensors")
+        saving.save_run(self, plan.run_dir)
 
     def validation_scorer(self, rows: Any, weights: Any = None) -> Callable[[Any], float]:
         """The negative squared error of reconstructions from the means of the layers."""

@@ -17,7 +17,6 @@ With labels, the encoder becomes a classifier (``finetune``, ``predict``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import equinox as eqx
@@ -325,8 +324,7 @@ class StackedAutoencoder(Finetunes, ReconstructionEstimator):
             return
         self._forget_classifier()
         self._keep(Result(model, None, [], 0.0, 0.0, 0, 0, False))  # layer by layer was all that was asked for
-        if plan.run_dir is not None:
-            saving.save(self, Path(plan.run_dir) / "model.safetensors")
+        saving.save_run(self, plan.run_dir)
 
     # -- the classifier ------------------------------------------------------------------------------------
 
