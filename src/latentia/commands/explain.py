@@ -20,7 +20,7 @@ from latentia.core.domains import KINDS
 from latentia.registry import Family, family
 
 #: Capabilities that say how latents and data follow from one another.
-_GIVEN = ("ExactPosterior", "Amortised", "Encodes", "ProxSplit", "Clamps", "Conditionals", "Decodes")
+_GIVEN = ("ExactPosterior", "Amortised", "Encodes", "LinearSplit", "ProxSplit", "Clamps", "Conditionals", "Decodes")
 #: Where a long formula may be broken.
 _BREAKS = re.compile(r" (?=[=≤+−·] |Σ)")
 
