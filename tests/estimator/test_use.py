@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import struct
 
@@ -21,9 +20,9 @@ from latentia.core.errors import (
     ParameterError,
     UnknownNameError,
 )
-from latentia.estimator import training
 from latentia.learning.contrastive import Contrastive
 from latentia.learning.em import EM
+from latentia.ops import examples
 from latentia.ops.examples import Examples
 from latentia.samplers import Gibbs
 
@@ -175,7 +174,7 @@ def test_damaged_and_foreign_files_are_refused(rbm, tmp_path):
         (np.zeros((1, 4)), "1 sample|minimum of 2"),
         (np.zeros((5, 0)), "0 feature"),
         (np.zeros(5), "1D array"),
-        (np.zeros((3, 4, 5)), "dim 3|<= 2"),
+        (np.zeros((3, 4, 5)), "3 dimensions"),
         (np.full((5, 4), np.nan), "NaN"),
         (np.full((5, 4), np.inf), "infinity|inf"),
         (np.array([["a", "b"], ["c", "d"]]), "convert|numeric|string"),
@@ -208,7 +207,7 @@ def test_wrong_data_for_other_units():
 )
 def test_a_wrong_value_is_named_by_its_place_in_the_whole_data(estimator, monkeypatch):
     """Large data are looked at block by block, and those of several kinds of units kind by kind."""
-    monkeypatch.setattr(training, "blocks", functools.partial(training.blocks, n_bytes=4 * 6 * 10))
+    monkeypatch.setattr(examples, "BLOCK_BYTES", 4 * 6 * 10)
     data = np.zeros((60, 6))
     data[47, 4] = 0.5
     with pytest.raises(DataError, match="row 47, column 4"):
@@ -218,7 +217,7 @@ def test_a_wrong_value_is_named_by_its_place_in_the_whole_data(estimator, monkey
 @pytest.mark.parametrize("row", [0, 31, 59])
 def test_every_block_of_large_data_is_looked_at(row, tmp_path, monkeypatch):
     """For what is missing in a memory map, for values that do not fit, and for the number of states."""
-    monkeypatch.setattr(training, "blocks", functools.partial(training.blocks, n_bytes=4 * 6 * 10))
+    monkeypatch.setattr(examples, "BLOCK_BYTES", 4 * 6 * 10)
     data = np.zeros((60, 6), np.float32)
     data[row, 4] = 3.0
     np.save(tmp_path / "fine.npy", data)

@@ -19,7 +19,7 @@ from latentia.core.parameters import trainable
 from latentia.estimator.callbacks import Callback
 from latentia.inference.sparse.unrolled import LISTA, PSDEncoder, UnrolledLayer
 from latentia.learning import batches, compiled, encoders
-from latentia.learning.encoders import Journal, SignalsWithCodes, learn_lista, learn_psd
+from latentia.learning.encoders import Journal, learn_lista, learn_psd
 from latentia.learning.prediction import (
     CodeDistance,
     DecompositionState,
@@ -29,6 +29,7 @@ from latentia.learning.prediction import (
     eigenvalue_bound,
     psd_codes,
 )
+from latentia.ops.examples import Examples
 
 K, D_IN, N = 5, 4, 60
 #: Six steps for a layer: of a later one, two alone.
@@ -237,16 +238,10 @@ def test_so_few_steps_that_no_layer_learns_alone(D, X, Z):
 
 def test_large_sets_are_filled_in_chunk_by_chunk(D, X, Z, monkeypatch):
     sparse = sp.coo_array(Z)
-    rows = SignalsWithCodes(X, sp.csr_array(Z))
-    assert rows.shape == (N, D_IN + K)
-    assert rows.nbytes == 4 * N * (D_IN + K)
-    monkeypatch.setattr(encoders, "BLOCK", 17)
-    np.testing.assert_array_equal(np.asarray(rows, np.float32), np.concatenate([X, Z], axis=1))
-    np.testing.assert_array_equal(rows[np.array([3, 1])], np.concatenate([X, Z], axis=1)[[3, 1]])
     whole = learn_lista(X, Z, D, 0.2, 2, **QUICK)
     np.testing.assert_array_equal(arrays(learn_lista(X, sparse, D, 0.2, 2, **QUICK)), arrays(whole))
     monkeypatch.setattr(batches, "DEVICE_BYTES", 0)
-    monkeypatch.setattr(SignalsWithCodes, "__array__", None)  # nobody asks for all of them
+    monkeypatch.setattr(Examples, "read_all", None)  # nobody asks for all of them
     np.testing.assert_allclose(arrays(learn_lista(X, sparse, D, 0.2, 2, **QUICK)), arrays(whole), atol=1e-6)
 
 

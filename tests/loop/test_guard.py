@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 
 from latentia import DBM, RBM
 from latentia.core.errors import DivergenceError
-from latentia.estimator import gradient, training
+from latentia.estimator import fits, gradient, training
 from latentia.estimator.scoring import reconstruction_error
 from latentia.learning.guard import FORGOTTEN, LEARNED, WORSE, Guard
 
@@ -30,7 +30,7 @@ def said(monkeypatch):
         def say(self, message):
             lines.append(message)
 
-    monkeypatch.setattr(training, "display", lambda verbose, title: Display())
+    monkeypatch.setattr(fits, "display", lambda verbose, title: Display())
     return lines
 
 

@@ -84,7 +84,7 @@ def test_every_stage_is_a_run_of_the_loop_on_the_codes_below(X):
     assert calls == [(120, 8)]  # and not in the last stage
     assert [r.n_steps for r in results] == [12, 12]
     np.testing.assert_array_equal(seen[0][0], X)
-    codes = seen[1][0]
+    codes = seen[1][0].parts
     assert codes.dtype == np.float32
     np.testing.assert_allclose(codes, encode(results[0].model, X), rtol=1e-6)
     assert results[1].model.weights.shape == (5, 3)

@@ -11,7 +11,7 @@ import pytest
 
 from latentia import RBM, callbacks
 from latentia.callbacks.logger import Logger
-from latentia.estimator import training
+from latentia.estimator import fits
 from latentia.learning import progress
 
 X = (np.random.default_rng(0).random((50, 6)) < 0.4).astype(np.float32)
@@ -77,7 +77,7 @@ class Screen:
 def interrupted_and_resumed(folder, monkeypatch):
     """(estimator, events, log, displays) of a run that was interrupted after two chunks."""
     rows, screens, watches = [], [], [Watch(2), Watch()]
-    monkeypatch.setattr(training, "display", lambda *_: screens.append(Screen()) or screens[-1])
+    monkeypatch.setattr(fits, "display", lambda *_: screens.append(Screen()) or screens[-1])
     fit = lambda watch: RBM(**SMALL, run_dir=folder, resume=True, callbacks=[Log(rows), watch]).fit(X)  # noqa: E731
     with pytest.raises(KeyboardInterrupt):
         fit(watches[0])

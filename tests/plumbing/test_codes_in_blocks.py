@@ -9,12 +9,12 @@ import pytest
 import scipy.sparse as sp
 
 from latentia import DictionaryLearning, SparseCoder
-from latentia.estimator import training
 from latentia.imaging import pictures, restoring
 from latentia.inference.sparse import blocks, codes, encode, products, proximal, working
 from latentia.inference.sparse import masked as gaps
 from latentia.inference.sparse.masked import complete_signals
 from latentia.learning.dictionary import ksvd
+from latentia.ops import examples
 from latentia.ops.penalties import L1
 
 RNG = np.random.default_rng(2)
@@ -44,7 +44,7 @@ WAYS = {
 
 def small(monkeypatch):
     """Pieces of a few rows wherever rows go through in pieces."""
-    monkeypatch.setattr(training, "blocks", functools.partial(training.blocks, n_bytes=4 * 6 * 25))
+    monkeypatch.setattr(examples, "BLOCK_BYTES", 4 * 6 * 25)
     for module, name, value in (
         (blocks, "PIECE_ROWS", 8),
         (blocks, "PANEL", 8),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from latentia.estimator import training
 from latentia.inference import SparseInference
 from latentia.learning.dictionary import UPDATES, atoms, base
 from latentia.learning.dictionary.ksvd import ksvd_step
+from latentia.ops import examples
 
 RULE = {"name": "l1", "alpha": 0.3, "nonnegative": False}
 COUNTS = np.random.default_rng(5).integers(0, 4, 40)
@@ -171,7 +170,7 @@ def test_idle_atoms_are_told_by_weighted_use(X):
 @pytest.mark.parametrize("how", ["dense", "sparse", "map"])
 def test_the_mean_that_is_subtracted_is_the_weighted_one(X, how, tmp_path, monkeypatch):
     """Of all rows in blocks, and of nothing but the rows that have a weight."""
-    monkeypatch.setattr(training, "blocks", functools.partial(training.blocks, n_bytes=7 * 4 * 5))
+    monkeypatch.setattr(examples, "BLOCK_BYTES", 7 * 4 * 5)
     rows = X + np.arange(5, dtype=np.float32)
     given = rows
     if how == "sparse":

@@ -13,7 +13,7 @@ from latentia.core.errors import ParameterError, RunFolderError
 from latentia.inference.sparse import unrolled
 from latentia.learning import encoders
 from latentia.learning import fit as loop
-from latentia.learning.encoders import Journal, SignalsWithCodes, encode_with, learn_lista
+from latentia.learning.encoders import Journal, encode_with, learn_lista
 from latentia.learning.prediction import CodeDistance
 
 K, D, N = 5, 4, 90
@@ -148,10 +148,6 @@ def test_blocks_make_no_difference_to_codes(monkeypatch):
     np.testing.assert_allclose(whole[:9], one_by_one, atol=1e-6)
     monkeypatch.setattr(unrolled, "BLOCK", 32)
     np.testing.assert_allclose(estimator.encode(X, using="lista"), whole, atol=1e-6)
-    rows = SignalsWithCodes(X, sp.csr_matrix(whole))
-    monkeypatch.setattr(encoders, "BLOCK", 11)
-    np.testing.assert_array_equal(np.asarray(rows), np.column_stack([X, whole]))
-    np.testing.assert_array_equal(rows[np.array([5, 2, 5])], np.column_stack([X, whole])[[5, 2, 5]])
 
 
 def test_encoders_go_when_their_dictionary_does():

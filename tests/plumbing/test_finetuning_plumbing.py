@@ -136,7 +136,7 @@ def test_only_the_ratios_of_weights_count_however_large_they_are(runs):
     assert runs[0]["weights"].mean() == pytest.approx(1, abs=1e-6)
     rbm().finetune(X, Y, sample_weight=np.where(np.arange(N) < 5, 0, WEIGHTS), **QUICK, **STOPPING)
     assert runs[-1]["weights"].mean() == pytest.approx(1, abs=1e-6)  # over the rows that are trained on
-    given = runs[-1]["rows"][:, :D] @ (1 << np.arange(D)) + 1
+    given = np.asarray(runs[-1]["rows"])[:, :D] @ (1 << np.arange(D)) + 1
     np.testing.assert_allclose(runs[-1]["weights"], given / given.mean(), rtol=1e-5)
 
 
@@ -145,13 +145,13 @@ def test_a_class_without_weight_is_none_unless_the_model_knows_it():
     weights, estimator = np.where(Y == 1, 0, WEIGHTS), rbm()
     lesson = estimator._lesson(X, Y, weights)
     assert lesson.classes.tolist() == [0, 2]
-    np.testing.assert_array_equal(lesson.rows[:, -1], Y[Y != 1] // 2)
+    np.testing.assert_array_equal(lesson.labels, Y[Y != 1] // 2)
     with pytest.raises(DataError, match="at least two classes"):
         estimator._lesson(X, Y, np.where(Y == 1, 1.0, 0.0))
     estimator.blueprint_ = {**estimator.blueprint_, "classes": [-1, 0, 1, 2]}
     lesson = estimator._lesson(X, Y, weights)
     assert lesson.classes.tolist() == [-1, 0, 1, 2]
-    np.testing.assert_array_equal(lesson.rows[:, -1], Y[Y != 1] + 1)
+    np.testing.assert_array_equal(lesson.labels, Y[Y != 1] + 1)
     assert estimator._lesson(X, Y + 2, None).classes.tolist() == [2, 3, 4]  # 3 and 4 are new: its own, then
     estimator.finetune(X, Y, sample_weight=weights, **QUICK)
     assert estimator.classes_.tolist() == [-1, 0, 1, 2]

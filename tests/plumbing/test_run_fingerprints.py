@@ -23,7 +23,7 @@ PLAN = Plan(10, 3, 5, validation_fraction=0.4, patience=3)
 
 def nudged(array):
     """The array with its last number changed."""
-    other = array.copy()
+    other = np.array(array)
     other.flat[-1] += 1
     return other
 
@@ -46,7 +46,7 @@ def names_that_differ(rows=ROWS, plan=PLAN, seed=0, **params) -> set[str]:
 )
 def test_rows_and_weights_are_told_apart(part, name):
     assert names_that_differ() == set()
-    for value in (nudged(getattr(ROWS, part)), None if part != "training" else ROWS.training[::-1]):
+    for value in (nudged(getattr(ROWS, part)), None if part != "training" else np.asarray(ROWS.training)[::-1]):
         assert names_that_differ(dataclasses.replace(ROWS, **{part: value})) == {name}
 
 

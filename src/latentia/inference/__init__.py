@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from latentia.core.capabilities import Amortised, Encodes, ExactPosterior, ProxSplit
+from latentia.core.capabilities import Amortised, Encodes, ExactPosterior, LinearSplit
 from latentia.inference.exact import Exact
 from latentia.inference.mean_field import MeanFieldInference
 from latentia.inference.proximal_split import SparseInference
@@ -14,7 +14,7 @@ def infer_means(model: Any, x: Any) -> Any:
     """E[z | x] of one example: exact where the posterior is known, the sparse code, the mean of q, mean field."""
     if isinstance(model, ExactPosterior):
         return model.posterior(x).mean()
-    if isinstance(model, ProxSplit):
+    if isinstance(model, LinearSplit):
         return SparseInference().infer(model, x).mean()
     if isinstance(model, Amortised):
         return model.recognise(x).mean()

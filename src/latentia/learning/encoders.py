@@ -47,8 +47,6 @@ __all__ = ["Journal", "encode_with", "learn_lista", "learn_psd"]
 ALONE = 0.25
 #: Most steps between two looks of the host.
 LONGEST_CHUNK = 500
-#: Rows of signals and codes that are put together at a time.
-BLOCK = 16_384
 #: Signals from which the range of a tanh is taken.
 RANGE_ROWS = 20_000
 

@@ -72,6 +72,11 @@ class Examples:
     def __len__(self) -> int:
         return self.n
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """All of them as one matrix, part after part."""
+        del copy
+        return np.asarray(side_by_side(self.read_all()), dtype)
+
     @property
     def shape(self) -> tuple[int, int]:
         """(examples, numbers of each)."""
@@ -90,9 +95,9 @@ class Examples:
         some = lambda leaf: MappedRows.of(leaf, rows) if is_mapped(leaf) else leaf[rows]  # noqa: E731
         return Examples(jax.tree.map(some, self.parts), self.item_shape)
 
-    def blocks(self, n_bytes: int = BLOCK_BYTES) -> Iterator[Any]:
+    def blocks(self, n_bytes: int | None = None) -> Iterator[Any]:
         """All examples, block by block, as :meth:`read` gives them."""
-        size = max(1, n_bytes // (4 * max(1, self.n_columns)))
+        size = max(1, (n_bytes or BLOCK_BYTES) // (4 * max(1, self.n_columns)))
         for start in range(0, self.n, size):
             yield self.read(np.arange(start, min(start + size, self.n)))
 

@@ -6,11 +6,13 @@ for; :func:`table` lists them all, and the documentation shows that list.
 
 from __future__ import annotations
 
+from latentia.core.capabilities.conditional import Conditional, Restricts
 from latentia.core.capabilities.density import (
     FreeEnergy,
     KnownLogZ,
     LatentFreeEnergy,
     Normalised,
+    PartlyDirected,
     Projected,
     Projections,
     Standardises,
@@ -22,6 +24,7 @@ from latentia.core.capabilities.inference import (
     Encodes,
     ExactPosterior,
     ExpectedGiven,
+    LinearSplit,
     MeanField,
     ProxSplit,
     Reconstructs,
@@ -51,6 +54,7 @@ __all__ = [
     "Centred",
     "Clamps",
     "ClosedForm",
+    "Conditional",
     "Conditionals",
     "Constrained",
     "Decodes",
@@ -62,15 +66,18 @@ __all__ = [
     "Initialised",
     "KnownLogZ",
     "LatentFreeEnergy",
+    "LinearSplit",
     "MStep",
     "MeanField",
     "Normalised",
+    "PartlyDirected",
     "Projected",
     "Projections",
     "ProxSplit",
     "Reconstructs",
     "Relative",
     "RelativeSlopes",
+    "Restricts",
     "Settles",
     "Standardises",
     "Starts",
