@@ -19,7 +19,7 @@ BATCH_CHECKS: dict[str, checks.Check] = {
 
 
 class BatchEstimator(LatentEstimator):
-    """Every step sees all rows; stops when the log-likelihood gains less than ``tol`` a step."""
+    """Every step sees all rows; stops when the log-likelihood (or bound) gains less than ``tol`` a step."""
 
     parameter_checks: ClassVar[Mapping[str, checks.Check]] = BATCH_CHECKS
 
@@ -45,7 +45,9 @@ class BatchEstimator(LatentEstimator):
 
 
 class _Converged:
-    """Stops when the log-likelihood gains less than ``tol`` from one step to the next.
+    """Stops when the log-likelihood, or its bound, gains less than ``tol`` from one step to the next.
+
+    Not while learning anneals: what hot posteriors give then rises and falls.
 
     Reads the run's history instead of remembering, so that a resumed run stops where it would have.
     """
@@ -56,5 +58,8 @@ class _Converged:
     def __call__(self, event: Event) -> bool:
         if len(event.history) < 2:
             return False
-        before, now = (row["log_likelihood"] for row in event.history[-2:])
+        if any(row.get("temperature", 1.0) > 1 for row in event.history[-2:]):
+            return False
+        name = "log_likelihood" if "log_likelihood" in event.history[-1] else "bound"
+        before, now = (row[name] for row in event.history[-2:])
         return now - before < self.tol

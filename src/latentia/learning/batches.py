@@ -29,11 +29,14 @@ CHUNK_BYTES = 64 * 1024**2
 class RowOrder:
     """The endless stream of row numbers."""
 
-    def __init__(self, n_rows: int, batch_size: int, seed: int):
+    def __init__(self, n_rows: int, batch_size: int, seed: int, *, in_order: bool = False):
         self.n_rows, self.batch_size, self.seed = n_rows, batch_size, seed
+        self.in_order = in_order and batch_size == n_rows
         self._epochs: dict[int, np.ndarray] = {}
 
     def _epoch(self, epoch: int) -> np.ndarray:
+        if self.in_order:
+            return np.arange(self.n_rows)
         if epoch not in self._epochs:
             if len(self._epochs) > 4:
                 self._epochs.clear()

@@ -192,7 +192,7 @@ class _Run:
         self.prepare = prepare if dtype == np.float32 else _Typed(prepare, dtype)
         weights = None if weights is None else np.asarray(weights, dtype)
         self.mesh = data_mesh(settings.devices, 1 if learner.host_side else settings.batch_size)
-        order = RowOrder(X.shape[0], settings.batch_size, settings.seed)
+        order = RowOrder(X.shape[0], settings.batch_size, settings.seed, in_order=learner.keeps_rows)
         self.batches = (
             HostBatches(X, weights, order) if learner.host_side else Batches(X, weights, order, self.mesh)
         )

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from latentia.core.capabilities import Bounded, Clamps, FreeEnergy, KnownLogZ, Normalised, Tempered
+from latentia.core.capabilities import Bounded, Clamps, FreeEnergy, KnownLogZ, NormalisedJoint, Tempered
 from latentia.core.errors import CapabilityError, DataError, NotNormalisableError, UnknownNameError
 from latentia.core.model import AbstractModel
 from latentia.likelihood import ais, enumeration
@@ -128,7 +128,7 @@ def log_z(
         raise UnknownNameError("likelihood method", method, METHODS)
     if isinstance(model, Bounded) and not float(model.margin()) > 0:
         raise NotNormalisableError(model.margin_message())
-    if method != "ais" and isinstance(model, Normalised):
+    if isinstance(model, NormalisedJoint) and (method != "ais" or not isinstance(model, FreeEnergy)):
         return LogZ(0.0, 0.0, 0.0, 0.0, "exact (normalised)")
     if method != "ais" and isinstance(model, KnownLogZ):
         with double():

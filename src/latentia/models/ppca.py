@@ -25,6 +25,7 @@ from latentia.core.capabilities import (
     ClosedForm,
     Conditionals,
     Decodes,
+    ExactPosterior,
     ExactSampler,
     Initialised,
     LatentFreeEnergy,
@@ -71,7 +72,8 @@ class GaussianPosterior(AbstractPosterior):
         return jnp.sum(0.5 * (1 + gaussian.LOG_2PI) - jnp.log(jnp.diagonal(self.factor)))
 
 
-class PPCAModel(Normalised, LatentFreeEnergy, MStep, ClosedForm, ExactSampler, Decodes, Conditionals, Initialised):
+class PPCAModel(
+    Normalised, LatentFreeEnergy, ExactPosterior, MStep, ClosedForm, ExactSampler, Decodes, Conditionals, Initialised):
     """E(x, z) = ½‖z‖² + ‖x − Wz − μ‖²/2σ² + ½ D log σ² + ½ (D + K) log 2π."""
 
     weights: Float[Array, "d k"] = weight()
