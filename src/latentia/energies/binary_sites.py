@@ -2,8 +2,8 @@
 
     E(z) = c − fᵀz + ½ zᵀJz,      J symmetric with a zero diagonal,
 
-so that the log-odds of site i given the others are f_i − J_iᵀz, and because E is linear in every single site the best
-factorial distribution has ẑ_i = σ(f_i − J_iᵀẑ). Updating site after site never raises the variational energy.
+so that the log-odds of site i given the others are f_i − J_iᵀz, and because E is linear in every single site the
+best factorial distribution has ẑ_i = σ(f_i − J_iᵀẑ). Updating site after site never raises the variational energy.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ b + WᵀBx − ½ diag G:
 is the best factorial posterior, site by site. With second moments E_q[zzᵀ] from any posterior the M-step is a
 regression in closed form.
 
-References: Haft, Hofman and Tresp (2004), *Generative binary codes*; Henniges, Puertas, Bornschein, Eggert and Lücke
-(2010), *Binary sparse coding*.
+References: Haft, Hofman and Tresp (2004), *Generative binary codes*; Henniges, Puertas, Bornschein, Eggert and
+Lücke (2010), *Binary sparse coding*.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class BinarySparseCodingModel(
 ):
     """E(x, z) = Σ [S(b) − b z] + ½ Σ β (x − Wz)² + ½ Σ log(2π/β).
 
-    ``log_precision`` holds log β, one for every feature or, without an axis, one for all. ``inference`` is what EM and
-    transform use.
+    ``log_precision`` holds log β, one for every feature or, without an axis, one for all. ``inference`` is what EM
+    and transform use.
     """
 
     weights: Float[Array, "d k"] = weight()
@@ -158,8 +158,8 @@ class BinarySparseCodingModel(
     def m_step(self, x: Float[Array, "n d"], posterior: SecondMoments, weights: Float[Array, " n"]) -> Self:
         """W = (⟨x zᵀ⟩ + εW)(⟨zzᵀ⟩ + εI)⁻¹, b the log-odds of ⟨z⟩, 1/β the mean of E_q[(x − Wz)²].
 
-        ⟨·⟩ averages over rows and their posteriors, ε is :data:`RIDGE`. An atom that no example uses is put where the
-        worst-explained examples are.
+        ⟨·⟩ averages over rows and their posteriors, ε is :data:`RIDGE`. An atom that no example uses is put where
+        the worst-explained examples are.
         """
         share = weights / jnp.maximum(jnp.sum(weights), float(jnp.finfo(weights.dtype).tiny))
         means = jax.vmap(lambda q: q.mean())(posterior)

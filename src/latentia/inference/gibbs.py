@@ -33,8 +33,8 @@ class GibbsInference(AbstractInference):
     def __check_init__(self) -> None:
         if self.n_sweeps < 1 or self.n_burn_in < 0:
             raise ParameterError(
-                f"Gibbs inference needs n_sweeps of at least 1 and n_burn_in of at least 0, got {self.n_sweeps} and "
-                f"{self.n_burn_in}."
+                f"Gibbs inference needs n_sweeps of at least 1 and n_burn_in of at least 0, got {self.n_sweeps} "
+                f"and {self.n_burn_in}."
             )
 
     @property
@@ -67,7 +67,7 @@ class GibbsInference(AbstractInference):
         return self._run(model, x, jax.tree.map(lambda a: a[-1], q.states), key)
 
     def _run(self, model: Any, x: Any, z: Any, key: PRNGKeyArray) -> Draws:
-        clamped = model.clamped(x) if isinstance(model, Clamps) else None
+        clamped: Any = model.clamped(x) if isinstance(model, Clamps) else None
         fixed = jax.tree.map(lambda a: jnp.ones(a.shape, bool), x)
 
         def step(z: Any, key: PRNGKeyArray) -> tuple[Any, Any]:

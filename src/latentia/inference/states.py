@@ -20,7 +20,7 @@ from jax.scipy.special import logsumexp, xlogy
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core import space
-from latentia.core.model import AbstractPosterior, Scalar, SecondMoments
+from latentia.core.model import Scalar, SecondMoments
 from latentia.ops.arrays import cast, float_type
 
 

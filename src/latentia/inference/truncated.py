@@ -1,9 +1,9 @@
 """Truncated posteriors: p(z | x) cut down to the best states that a search finds.
 
-For a set 𝒦 of binary states, q(z) = p(x, z)/Σ_{s ∈ 𝒦} p(x, s) on 𝒦 is the best distribution that lives there, and its
-free energy is F = log Σ_{s ∈ 𝒦} p(x, s) ≤ log p(x): it grows with every state that enters, and with all states it is
-log p(x). The sets evolve: a round looks at every state that differs from a kept one in a single site, and the best of
-both generations are kept, so no round lowers F. Unlike mean field, q keeps correlations between the sites.
+For a set 𝒦 of binary states, q(z) = p(x, z)/Σ_{s ∈ 𝒦} p(x, s) on 𝒦 is the best distribution that lives there, and
+its free energy is F = log Σ_{s ∈ 𝒦} p(x, s) ≤ log p(x): it grows with every state that enters, and with all states
+it is log p(x). The sets evolve: a round looks at every state that differs from a kept one in a single site, and the
+best of both generations are kept, so no round lowers F. Unlike mean field, q keeps correlations between the sites.
 
 References: Lücke and Eggert (2010), *Expectation truncation and the benefits of preselection*; Guiraud, Drefs and
 Lücke (2018), *Evolutionary expectation maximization*.
@@ -38,7 +38,7 @@ class TruncatedInference(AbstractInference):
     """
 
     n_states: int = eqx.field(static=True, default=32)
-    n_rounds: int = eqx.field(static=True, default=4)
+    n_rounds: int = eqx.field(static=True, default=2)
     n_mean_field: int = eqx.field(static=True, default=10)
 
     def __check_init__(self) -> None:
@@ -70,9 +70,7 @@ class TruncatedInference(AbstractInference):
         clamped = model.clamped(x)
         return posterior_on(clamped, self._first(clamped))
 
-    def improved(
-        self, model: ClampsToSites, x: Any, q: Truncated, *, key: PRNGKeyArray | None = None
-    ) -> Truncated:
+    def improved(self, model: ClampsToSites, x: Any, q: Truncated, *, key: PRNGKeyArray | None = None) -> Truncated:
         """Generations from the states that were kept."""
         del key
         return self._evolved(model.clamped(x), q.states)
@@ -114,14 +112,14 @@ def _generation(clamped: Any, states: Bits, words: UInt32[Array, " k"]) -> Bits:
     children = hashes[:, None] + jnp.where(states > 0.5, -words[None, :], words[None, :])
     known = jnp.any(children.reshape(-1)[:, None] == hashes[None, :], axis=1)
     low, index = jax.lax.top_k(jnp.where(known, -jnp.inf, -flipped.reshape(-1)), min(2 * n, n * k))
-    both = jnp.concatenate([hashes, children.reshape(-1)[index]])
-    value = jnp.concatenate([-energies, low])
-    order = jnp.arange(both.shape[0])
-    twice = (both[:, None] == both[None, :]) & (order[None, :] < order[:, None])  # children with several parents
-    chosen = jax.lax.top_k(jnp.where(jnp.any(twice, axis=1), -jnp.inf, value), n)[1]
+    born = children.reshape(-1)[index]
+    order = jnp.arange(born.shape[0])
+    twice = (born[:, None] == born[None, :]) & (order[None, :] < order[:, None])  # from several parents
+    low = jnp.where(jnp.any(twice, axis=1), -jnp.inf, low)
+    chosen = jax.lax.top_k(jnp.concatenate([-energies, low]), n)[1]
     parent, site = index // k, index % k
-    born = jnp.arange(k)[None, :] == site[:, None]
-    return jnp.concatenate([states, jnp.where(born, 1 - states[parent], states[parent])])[chosen]
+    flips = jnp.arange(k, dtype=site.dtype)[None, :] == site[:, None]
+    return jnp.concatenate([states, jnp.where(flips, 1 - states[parent], states[parent])])[chosen]
 
 
 def _words(k: int) -> UInt32[Array, " k"]:

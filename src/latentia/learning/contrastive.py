@@ -25,13 +25,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia import samplers
 from latentia.core import space
-from latentia.core.algorithms import AbstractObjective, AbstractSampler, Metrics, Need
+from latentia.core.algorithms import AbstractInference, AbstractObjective, AbstractSampler, Metrics, Need, require
 from latentia.core.capabilities import Clamps, FreeEnergy, Settles
 from latentia.core.errors import ParameterError
 from latentia.core.model import Scalar
 from latentia.core.sharding import split
 from latentia.core.space import Domain
-from latentia.inference.mean_field import MeanFieldInference
+from latentia.inference import MeanFieldInference, variational_energy
+from latentia.ops import random
 from latentia.ops.arrays import batch_size, float_type
 
 
@@ -41,6 +42,7 @@ class ContrastiveState(eqx.Module):
     chains: Any
     sampler: AbstractSampler
     metrics: Metrics
+    key: Any = None  # of an inference that draws
 
 
 class Contrastive(AbstractObjective):
@@ -51,14 +53,14 @@ class Contrastive(AbstractObjective):
         n_steps: sampler steps before every update.
         persistent: chains run on from update to update; otherwise they start at the batch each time.
         n_chains: number of persistent chains, whatever the batch; the batch's size if None.
-        inference: finds q(z | x) for the positive phase of models without a free energy.
+        inference: finds q(z | x) for the positive phase of models without a free energy; any that fits the model.
     """
 
     sampler: AbstractSampler
     n_steps: int = eqx.field(static=True, default=1)
     persistent: bool = eqx.field(static=True, default=True)
     n_chains: int | None = eqx.field(static=True, default=None)
-    inference: MeanFieldInference = MeanFieldInference(n_rounds=10, tolerance=0.0)
+    inference: AbstractInference = MeanFieldInference(n_rounds=10, tolerance=0.0)
 
     def __check_init__(self) -> None:
         if self.n_steps < 1:
@@ -81,12 +83,14 @@ class Contrastive(AbstractObjective):
 
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> ContrastiveState:
         """Chains that start at examples drawn from the batch."""
+        if not isinstance(model, FreeEnergy):
+            require(self.inference, model)
         pick_key, start_key, run_key = jax.random.split(key, 3)
         n = batch_size(x) if self.n_chains is None else self.n_chains
         rows = jax.random.randint(pick_key, (n,), 0, batch_size(x), jnp.int32) if self.persistent else jnp.arange(n)
         sampler = self.sampler.sized(x)
         chains = split(samplers.start(sampler, model, jax.tree.map(lambda a: a[rows], x), key=start_key))
-        state = ContrastiveState(chains, sampler, {})
+        state = ContrastiveState(chains, sampler, {}, self._inference_key(run_key))
         shape = jax.eval_shape(lambda: self._run(model, state, run_key).metrics)
         return eqx.tree_at(lambda s: s.metrics, state, jax.tree.map(lambda m: jnp.zeros(m.shape, m.dtype), shape))
 
@@ -107,7 +111,11 @@ class Contrastive(AbstractObjective):
             _, chains = samplers.run(sampler, model, chains, self.n_steps - 1, key=first)
         chains, info = samplers.advance(sampler, model, chains, key=key)
         chains = split(chains)
-        return ContrastiveState(chains, sampler.adapt(info), sampler.metrics(info))
+        return ContrastiveState(chains, sampler.adapt(info), sampler.metrics(info), self._inference_key(key))
+
+    def _inference_key(self, key: PRNGKeyArray) -> Any:
+        """A key for an inference that draws; None for others, so that their state needs no room for it."""
+        return jax.random.key_data(jax.random.fold_in(key, 1)) if self.inference.is_random else None
 
     def loss(self, model: Any, x: Any, weights: Any, state: ContrastiveState) -> tuple[Scalar, Metrics]:
         """A surrogate with the gradient of the energy gap between data and samples, and that gap as a metric."""
@@ -123,23 +131,25 @@ class Contrastive(AbstractObjective):
             both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), x, samples)
             gap = jnp.append(signs, -counts) @ jax.vmap(model.free_energy)(both)
         else:
-            gap = signs @ self._variational(model, x) - counts @ jax.vmap(model.energy)(samples, latents)
+            gap = signs @ self._variational(model, x, state.key) - counts @ jax.vmap(model.energy)(samples, latents)
         metrics = {"energy_gap": gap, **state.metrics}
         if not self._settles(model):
             return gap, metrics
-        positive = jax.vmap(model.free_energy)(x) if isinstance(model, FreeEnergy) else self._variational(model, x)
+        positive = (
+            jax.vmap(model.free_energy)(x)
+            if isinstance(model, FreeEnergy)
+            else self._variational(model, x, state.key)
+        )
         negative = jnp.mean(jax.vmap(cast(Settles, model).settled_energy)(samples, latents))
         return signs @ positive - negative, metrics
 
-    def _variational(self, model: Any, x: Any) -> Float[Array, " n"]:
+    def _variational(self, model: Any, x: Any, words: Any) -> Float[Array, " n"]:
         """E_q[E(x, z)] − H(q) of every row, with q held fixed."""
-        frozen = jax.lax.stop_gradient(model)
-
-        def one(x: Any) -> Scalar:
-            q = jax.lax.stop_gradient(self.inference.infer(frozen, x))
-            return model.clamped(x).variational_energy(q)
-
-        return jax.vmap(one)(x)
+        frozen, key = jax.lax.stop_gradient(model), random.key(0)
+        if words is not None:
+            key = jax.random.wrap_key_data(words, impl=jax.random.key_impl(key))
+        q = jax.lax.stop_gradient(self.inference.infer_many(frozen, x, key=key))
+        return jax.vmap(lambda x, q: variational_energy(model, x, q))(x, q)
 
     def _settles(self, model: Any) -> bool:
         """Whether samples enter with the block summed out that their sweep drew last.

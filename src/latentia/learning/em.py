@@ -7,8 +7,8 @@ Both steps raise the same function of q and θ (Neal and Hinton, 1998),
 with equality for the exact posterior: on the full batch no step then decreases the likelihood (Dempster, Laird and
 Rubin, 1977). An approximate inference that goes on from the posteriors of the step before never lowers 𝓕 itself.
 
-Deterministic annealing (Ueda and Nakano, 1998) begins with the posteriors at a high temperature, p(z | x)^{1/T}: all
-explanations of an example then take part, and poor local maxima are passed by. The temperature falls to one
+Deterministic annealing (Ueda and Nakano, 1998) begins with the posteriors at a high temperature, p(z | x)^{1/T}:
+all explanations of an example then take part, and poor local maxima are passed by. The temperature falls to one
 geometrically, and what is reported is 𝓕 at temperature one throughout.
 """
 
@@ -103,7 +103,7 @@ class EM(AbstractLearner):
         if isinstance(model, Normalised):
             metrics["log_likelihood"] = -weighted_mean(jax.vmap(model.free_energy)(x), weights)
         hot = model
-        if self.anneals and state is not None:
+        if isinstance(model, Heats) and self.anneals and state is not None:
             left = jnp.maximum(1 - state.count / self.n_annealing, 0.0).astype(float_type(model))
             metrics["temperature"] = self.temperature**left
             hot = model.heated(metrics["temperature"])

@@ -21,7 +21,13 @@ from latentia.energies.binary_sparse_coding import BinarySparseCodingModel
 from latentia.estimator import checks
 from latentia.estimator.batch import BATCH_CHECKS, BatchEstimator
 from latentia.estimator.rows_to_learn import LearningRows, some_rows
-from latentia.inference import Enumeration, GibbsInference, MeanFieldInference, TruncatedInference, variational_energy
+from latentia.inference import (
+    Enumeration,
+    GibbsInference,
+    MeanFieldInference,
+    TruncatedInference,
+    variational_energy,
+)
 from latentia.learning import fit as loop
 from latentia.learning.em import EM
 from latentia.learning.progress import display
@@ -45,8 +51,8 @@ class BinarySparseCoding(BatchEstimator):
     Args:
         n_components: number of atoms.
         inference: how posteriors are found: "exact" (all states of the atoms), "truncated" (the best states of a
-            search), "mean_field" (atom after atom), "parallel_mean_field" (all atoms at once, damped), "gibbs" (averages
-            over chains); "auto" is exact for up to 10 atoms and truncated for more.
+            search), "mean_field" (atom after atom), "parallel_mean_field" (all atoms at once, damped), "gibbs"
+            (averages over chains); "auto" is exact for up to 10 atoms and truncated for more.
         n_states: states of a truncated posterior.
         n_sweeps: sweeps of Gibbs sampling that are averaged.
         noise: "shared" by all features, or one "per_feature".

@@ -54,7 +54,8 @@ START_SPREAD = 0.1
 
 
 class MixtureModel(
-    Normalised, LatentFreeEnergy, ExactPosterior, MStep, ExactSampler, Decodes, Conditionals, Initialised):
+    Normalised, LatentFreeEnergy, ExactPosterior, MStep, ExactSampler, Decodes, Conditionals, Initialised
+):
     """E(x, z) = −Σ_k z_k [log π_k + log N(x; μ_k, Σ_k)].
 
     ``precision_cholesky`` holds, by ``covariance_type``, upper triangular factors ``(K, D, D)`` (full) or one

@@ -73,7 +73,16 @@ class GaussianPosterior(AbstractPosterior):
 
 
 class PPCAModel(
-    Normalised, LatentFreeEnergy, ExactPosterior, MStep, ClosedForm, ExactSampler, Decodes, Conditionals, Initialised):
+    Normalised,
+    LatentFreeEnergy,
+    ExactPosterior,
+    MStep,
+    ClosedForm,
+    ExactSampler,
+    Decodes,
+    Conditionals,
+    Initialised,
+):
     """E(x, z) = ½‖z‖² + ‖x − Wz − μ‖²/2σ² + ½ D log σ² + ½ (D + K) log 2π."""
 
     weights: Float[Array, "d k"] = weight()
@@ -153,9 +162,13 @@ class PPCAModel(
         z̄ = 0 and this is Tipping and Bishop's EM.
         """
         share = _shares(weights)
-        x_mean, z_mean = share @ x, share @ posterior.location
-        x_tilde, z_tilde = x - x_mean[None, :], posterior.location - z_mean[None, :]
-        spread = jnp.sum(share[:, None, None] * posterior.covariance, axis=0)
+        z = jax.vmap(lambda q: q.mean())(posterior)
+        x_mean, z_mean = share @ x, share @ z
+        x_tilde, z_tilde = x - x_mean[None, :], z - z_mean[None, :]
+        if isinstance(posterior, GaussianPosterior):
+            spread = jnp.sum(share[:, None, None] * posterior.covariance, axis=0)
+        else:
+            spread = posterior.second_moment(share) - (z * share[:, None]).T @ z
         second = spread + (z_tilde * share[:, None]).T @ z_tilde
         loadings = cho_solve(cho_factor(second, lower=True), (z_tilde * share[:, None]).T @ x_tilde).T
         residual = share @ (x_tilde - z_tilde @ loadings.T) ** 2
