@@ -67,14 +67,15 @@ class GibbsInference(AbstractInference):
         return self._run(model, x, jax.tree.map(lambda a: a[-1], q.states), key)
 
     def _run(self, model: Any, x: Any, z: Any, key: PRNGKeyArray) -> Draws:
-        clamped: Any = model.clamped(x) if isinstance(model, Clamps) else None
         fixed = jax.tree.map(lambda a: jnp.ones(a.shape, bool), x)
+        sweep = lambda z, key: model.sweep(x, z, key=key, fixed=fixed)[1]  # noqa: E731
+        clamped = model.clamped(x) if isinstance(model, Clamps) else None
+        if isinstance(clamped, Conditionals):  # which has computed already what x has to do with z
+            sweeps: Any = clamped
+            sweep = lambda z, key: sweeps.sweep((), z, key=key)[1]  # noqa: E731
 
         def step(z: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
-            if isinstance(clamped, Conditionals):  # which has computed already what x has to do with z
-                z = clamped.sweep((), z, key=key)[1]
-            else:
-                z = model.sweep(x, z, key=key, fixed=fixed)[1]
+            z = sweep(z, key)
             return z, z
 
         keys = jax.random.split(key, self.n_burn_in + self.n_sweeps)
