@@ -30,6 +30,8 @@ from latentia.learning.em import EM
 from latentia.registry import FAMILIES, Family
 
 FOLDER = Path(__file__).parent / "families"
+#: Where a page wants the table of capabilities.
+MARKER = "<!-- capabilities -->"
 LEARNERS = {"EM": EM, "closed form": ClosedFormML, "dictionary updates": lambda: Online(SparseInference())}
 
 
@@ -285,6 +287,19 @@ def write() -> list[Path]:
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
     return list(wanted)
+
+
+def capability_table() -> str:
+    """What a model may be able to do: what it inherits, writes and gets, from the classes themselves."""
+    rows = ["| inherit | write | get |", "|---|---|---|"]
+    for capability, methods, gives in capabilities.table():
+        rows.append(f"| `{capability.__name__}` | {', '.join(f'`{name}`' for name in methods)} | {gives} |")
+    return "\n".join(rows)
+
+
+def on_page_markdown(text: str, **_: Any) -> str:
+    """MkDocs' hook: put the table of capabilities into its page."""
+    return text.replace(MARKER, capability_table()) if MARKER in text else text
 
 
 def on_config(config: Any) -> Any:

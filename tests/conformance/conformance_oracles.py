@@ -104,7 +104,7 @@ def perturbed(model: Any, seed: int) -> Any:
 def tiny(family: Any) -> tuple[Any, dict[str, Any]]:
     """(estimator, blueprint) of a family's tiny configuration for the toy data."""
     estimator = family.estimator()(**family.tiny)
-    return estimator, estimator._blueprint(toy_rows(family.tiny_data))
+    return estimator, estimator._blueprint(Examples(toy_rows(family.tiny_data)))
 
 
 def random_model(family: Any, seed: int = 0) -> Any:

@@ -16,6 +16,7 @@ from latentia.energies.rbm import RBMModel
 from latentia.estimator import card, rows
 from latentia.likelihood import ais, annealing, enumeration, importance, latent_annealing
 from latentia.likelihood.precision import batch_to_double, double, to_double
+from latentia.ops.examples import Examples
 
 evidence = sys.modules["latentia.likelihood.evidence"]  # the function hides the module
 KEY, RNG = jax.random.key(3), np.random.default_rng(5)
@@ -75,7 +76,7 @@ def dbm():
 @pytest.fixture(scope="module")
 def vae():
     estimator = VAE(n_components=3, hidden=(4,), latents="bernoulli")
-    model = estimator.build(estimator._blueprint(ROWS), seed=2)
+    model = estimator.build(estimator._blueprint(Examples(ROWS)), seed=2)
     moved = lambda leaf: 1.5 * leaf + 0.3 if eqx.is_inexact_array(leaf) else leaf  # noqa: E731
     return jax.tree.map(moved, model)
 

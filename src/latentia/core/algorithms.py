@@ -15,7 +15,6 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PRNGKeyArray
 
-from latentia.core import space
 from latentia.core.errors import CapabilityError
 from latentia.core.model import AbstractModel, AbstractPosterior, Scalar
 from latentia.core.space import Domain
@@ -237,7 +236,7 @@ def foreign(algorithm: AbstractAlgorithm, model: AbstractModel) -> list[str]:
     """The domains of the model's visibles that the algorithm cannot work in."""
     if not isinstance(algorithm, AbstractSampler | AbstractObjective | AbstractLearner):
         return []
-    return sorted({leaf.domain for leaf in space.leaves(model.x_space)} - set(algorithm.domains))
+    return sorted({leaf.domain for leaf in jax.tree.leaves(model.x_space)} - set(algorithm.domains))
 
 
 def misfit(algorithm: AbstractAlgorithm, model: AbstractModel) -> str | None:
@@ -257,19 +256,24 @@ def misfit(algorithm: AbstractAlgorithm, model: AbstractModel) -> str | None:
 def _latent_misfit(algorithm: AbstractAlgorithm, model: AbstractModel) -> list[str]:
     if not isinstance(algorithm, AbstractObjective | AbstractLearner) or algorithm.latent_domains is None:
         return []
-    found = {leaf.domain for leaf in space.leaves(model.z_space)}
+    found = {leaf.domain for leaf in jax.tree.leaves(model.z_space)}
     if not found:
         return ["it needs latents, and the model has none"]
     strange = sorted(found - set(algorithm.latent_domains))
     return [f"it infers {_list(algorithm.latent_domains)} latents, not {_list(strange)} ones"] if strange else []
 
 
-def require(algorithm: AbstractAlgorithm, model: AbstractModel, *, fitting: Iterable[str] = ()) -> None:
-    """Raise a :class:`CapabilityError` that says what is missing and which algorithms would fit."""
+def require(
+    algorithm: AbstractAlgorithm, model: AbstractModel, *, fitting: Iterable[str] | Callable[[], Iterable[str]] = ()
+) -> None:
+    """Raise a :class:`CapabilityError` that says what is missing and which algorithms would fit.
+
+    ``fitting`` names those, or is a function that finds them when they are needed.
+    """
     reason = misfit(algorithm, model)
     if reason is None:
         return
-    fits = list(fitting)
+    fits = list(fitting() if callable(fitting) else fitting)
     hint = f" Objectives that fit: {', '.join(fits)}." if fits else ""
     raise CapabilityError(f"{algorithm.name} cannot be used with {type(model).__name__}: {reason}.{hint}")
 

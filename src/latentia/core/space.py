@@ -149,20 +149,25 @@ def check(space: Any, X: np.ndarray, *, fix: str = "", first: tuple[int, int] = 
     """Raise a :class:`DataError` unless every column of the data matrix lies in the domain of its leaf."""
     row, column = first
     for leaf, columns in zip(leaves(space), _columns(space, X, lambda leaf: leaf.n_columns), strict=True):
-        leaf.check(columns, fix=fix, first=(row, column))
+        if columns is not None:
+            leaf.check(columns, fix=fix, first=(row, column))
         column += leaf.n_columns
 
 
 def encode(space: Any, X: Any) -> Any:
-    """Data matrix ``(n, n_columns)`` → a pytree of values with a leading axis."""
-    return _each(space, _columns(space, X, lambda leaf: leaf.n_columns), Space.encode)
+    """Data matrix ``(n, n_columns)``, or a pytree of matrices → a pytree of values with a leading axis."""
+    parts = _columns(space, X, lambda leaf: leaf.n_columns)
+    lacking = [number for number, part in enumerate(parts) if part is None]
+    if lacking:
+        raise DataError(f"The data lack what part {lacking[0] + 1} of {len(parts)} of the model is about.")
+    return _each(space, parts, Space.encode)
 
 
 def encode_seen(space: Any, X: Any) -> Any:
-    """Like :func:`encode`, but leaves whose columns the matrix lacks (labels, say) are None: not observed."""
+    """Like :func:`encode`, but leaves whose columns the data lack (labels, say) are None: not observed."""
     flat, treedef = jax.tree.flatten(space)
     parts = _columns(space, X, lambda leaf: leaf.n_columns)
-    seen = [leaf.encode(part) if part.shape[1] else None for leaf, part in zip(flat, parts, strict=True)]
+    seen = [None if part is None else leaf.encode(part) for leaf, part in zip(flat, parts, strict=True)]
     return jax.tree.unflatten(treedef, seen)
 
 
@@ -196,8 +201,27 @@ def spread(space: Any, mask: np.ndarray) -> Any:
 
 
 def _columns(space: Any, X: Any, count: Any) -> list[Any]:
-    ends = np.cumsum([0, *(count(leaf) for leaf in leaves(space))])
-    return [X[:, begin:end] for begin, end in itertools.pairwise(ends)]
+    """The columns of each leaf of a space.
+
+    ``X`` is one matrix, or a pytree of them (a vector is one column) whose columns follow one another; a leaf may
+    not reach over two of them. None in the place of a matrix stands for one leaf that was not observed, as do
+    matrices that are missing at the end; those beyond the last leaf are not read.
+    """
+    parts, found = jax.tree.leaves(X, is_leaf=lambda part: part is None), []
+    wanted = [count(leaf) for leaf in leaves(space)]
+    for part in parts:
+        if len(found) == len(wanted):
+            break
+        if part is None:
+            found.append(None)
+            continue
+        matrix, begin = (part[:, None] if part.ndim == 1 else part), 0
+        while len(found) < len(wanted) and begin + wanted[len(found)] <= matrix.shape[1]:
+            found.append(matrix[:, begin : begin + wanted[len(found)]])
+            begin += found[-1].shape[1]
+        if begin < matrix.shape[1]:
+            raise DataError(f"The data have {matrix.shape[1]} columns where the model expects {begin}.")
+    return found + [None] * (len(wanted) - len(found))
 
 
 def _each(space: Any, parts: list[Any], function: Any) -> Any:
@@ -211,6 +235,12 @@ def _joined(space: Any, value: Any, function: Any) -> Any:
         return parts[0]
     xp = np if isinstance(parts[0], np.ndarray) else jax.numpy
     return xp.concatenate(parts, axis=1)
+
+
+def is_discrete(space: Any) -> bool:
+    """Whether a pytree of spaces has values, and finitely many."""
+    spaces = leaves(space)
+    return bool(spaces) and all(leaf.is_discrete for leaf in spaces)
 
 
 def log_count(space: Any) -> float:

@@ -20,8 +20,8 @@ from latentia.core.capabilities import Amortised
 from latentia.core.errors import DataError, ParameterError
 from latentia.core.parameters import trainable
 from latentia.estimator import checks
+from latentia.estimator.fits import Watched
 from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator, monitored
-from latentia.estimator.rows import apply_rows
 from latentia.estimator.scoring import average
 from latentia.estimator.training import Plan
 from latentia.inference import code_space
@@ -32,6 +32,7 @@ from latentia.likelihood import importance
 from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops import random
 from latentia.ops.compiling import jitted
+from latentia.ops.examples import Examples
 
 DIRECTED_CHECKS: dict[str, checks.Check] = {
     **{n: c for n, c in GRADIENT_CHECKS.items() if n not in ("n_chains", "n_replicas", "centring")},
@@ -76,15 +77,15 @@ class DirectedEstimator(GradientEstimator):
         surrogate = self._bound(warmup=float(self.warmup * per_epoch))
         return GradientLearner(surrogate, self._optimizer(plan), averaging=self.averaging, centring=0.0)
 
-    def monitors(self, model: Any, rows: Any, weights: Any = None) -> dict[str, Callable[[Any], float]]:
+    def watch(self, model: Any, rows: Any, weights: Any = None) -> Watched:
         """The importance-weighted bound of a few fixed rows."""
         del model
-        return {"bound": self.validation_scorer(monitored(rows, weights))} if self.monitor else {}
+        return Watched({"bound": self.validation_scorer(monitored(rows, weights))} if self.monitor else {}, {})
 
-    def validation_scorer(self, rows: np.ndarray, weights: Any = None) -> Callable[[Any], float]:
+    def validation_scorer(self, rows: Any, weights: Any = None) -> Callable[[Any], float]:
         """The mean importance-weighted bound of held-out rows, with the same random numbers every time."""
-        rows = self._rows(rows[:, : self.n_features_in_], purpose="scoring")
-        return lambda model: average(apply_rows(_few_draws, model, space.encode(model.x_space, rows)), weights)
+        portions = self._scored(rows)
+        return lambda model: average(portions.apply(_few_draws, model), weights)
 
     def gradient_variance(
         self, X: Any, *, gradients: Any = None, n_repeats: int = 64, show: bool = True, random_state: Any = 0
@@ -216,9 +217,9 @@ class DirectedEstimator(GradientEstimator):
         if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
             raise DataError(f"X must be a matrix with {self.n_features_in_} columns, got shape {rows.shape}.")
         missing = np.isnan(rows)
-        rows = np.where(
-            missing, np.nan, self._rows(np.where(missing, 0, rows).astype(np.float32), purpose="scoring")
-        )
+        filled = Examples(np.where(missing, 0, rows).astype(np.float32))
+        self._check_domain(filled, model.x_space)
+        rows = np.where(missing, np.nan, self._scored(filled).parts)
         if not missing.any():
             return rows
         if missing.all():

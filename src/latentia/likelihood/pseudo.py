@@ -8,7 +8,7 @@ x′ being x with the site flipped and S the softplus. References: Besag (1975);
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +27,7 @@ from latentia.ops.compiling import jitted
 
 def can_pseudo(model: AbstractModel) -> bool:
     """Whether the model has a free energy and all its visibles are discrete."""
-    spaces = space.leaves(model.x_space)
-    return isinstance(model, FreeEnergy) and bool(spaces) and all(leaf.is_discrete for leaf in spaces)
+    return isinstance(model, FreeEnergy) and space.is_discrete(model.x_space)
 
 
 def pseudo_log_likelihood(model: AbstractModel, x: Any) -> np.ndarray:
@@ -46,12 +45,18 @@ def pseudo_log_likelihood(model: AbstractModel, x: Any) -> np.ndarray:
             f"The pseudo-likelihood needs FreeEnergy (free_energy) over discrete visibles; "
             f"{type(model).__name__} lacks one of the two."
         )
+    return pseudo_rows(cast(FreeEnergy, model), x)
+
+
+def pseudo_rows(model: FreeEnergy, x: Any) -> np.ndarray:
+    """:func:`pseudo_log_likelihood` of a model that is known to have one."""
     with double():
-        return np.asarray(_rows(to_double(model), batch_to_double(x)))
+        return np.asarray(_rows(model, batch_to_double(x)))
 
 
 @jitted
 def _rows(model: Any, x: Any) -> Float[Array, " n"]:
+    model = to_double(model)
     return jax.lax.map(lambda row: _one(model, row), x)
 
 

@@ -15,7 +15,6 @@ and the bounds: :mod:`latentia.energies.belief_net`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -48,6 +47,7 @@ from latentia.learning.up_down import ContrastiveWakeSleep, UpDownState
 from latentia.likelihood.result import LogLikelihood
 from latentia.ops import random
 from latentia.ops.compiling import jitted
+from latentia.ops.examples import Examples, WithLabels, without_labels
 from latentia.units import Bernoulli
 from latentia.units import make as make_units
 
@@ -203,20 +203,19 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         """The RBM between layers ``index`` and ``index + 1``; the last one sees the labels too."""
         depth, hidden = len(self.hidden), model.layers[index + 1]
         below = model.top.visible if index == depth - 1 else model.layers[index]
-        n_data = space.leaves(below.space)[0].n_columns
 
-        def make(rows: np.ndarray, key: PRNGKeyArray) -> Stage:
-            # Hidden activities are probabilities: they are thrown anew at every step, like grey values.
+        def make(rows: Examples, key: PRNGKeyArray) -> Stage:
+            # Hidden activities are probabilities: they are sampled anew at every step, like grey values.
             prepare = training.Encode(below.space, sample=index > 0 or self.binarize == "sample")
-            plan = self._stage_plan(rows.shape[0], self.pretraining_epochs)
+            plan = self._stage_plan(len(rows), self.pretraining_epochs)
             learner = GradientLearner(self._contrastive(), self._optimizer(plan), self.averaging, self.centring)
             make_key, prepare_key = jax.random.split(key)
             rbm = RBMModel.make(below, hidden, key=make_key, weight_scale=self.weight_scale)
             rbm = _started(rbm, prepare(jax.device_put(some_rows(rows, 0, weights)), key=prepare_key), key)
 
-            def encode(rbm: RBMModel, rows: np.ndarray) -> np.ndarray:
-                codes = _codes(rbm, space.encode(rbm.x_space, jax.device_put(rows)))
-                return np.column_stack([codes, rows[:, n_data:]])  # labels wait for the last stage
+            def encode(rbm: RBMModel, rows: Any) -> Any:
+                codes = np.asarray(_codes(rbm, space.encode(rbm.x_space, jax.device_put(without_labels(rows)))))
+                return rows._replace(data=codes) if isinstance(rows, WithLabels) else codes  # for the last stage
 
             name = f"layer {index + 1} of {depth}"
             return Stage(name, rbm, learner, prepare, plan.n_steps, plan.batch_size, plan.chunk, encode)
@@ -246,19 +245,12 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         self._forget_classifier()
         vars(self).pop("_log_z", None)
         self._keep(Result(model, None, [], 0.0, 0.0, 0, 0, False))  # layer by layer was all that was asked for
-        if plan.run_dir is not None:
-            saving.save(self, Path(plan.run_dir) / "model.safetensors")
+        saving.save_run(self, plan.run_dir)
 
-    def validation_scorer(self, rows: np.ndarray, weights: Any = None) -> Callable[[Any], float]:
+    def validation_scorer(self, rows: Any, weights: Any = None) -> Callable[[Any], float]:
         """The negative squared error of reconstructions from the means of the layers."""
-        rows = self._rows(rows[:, : self.n_features_in_], purpose="scoring")
-
-        def score(model: DBNModel) -> float:
-            x = space.encode_seen(model.x_space, rows)
-            errors = (apply_rows(_reconstruct, model, x) - jax.tree.leaves(x)[0]) ** 2
-            return -average(errors.reshape(len(errors), -1).mean(axis=1), weights)
-
-        return score
+        portions = self._scored(rows)
+        return lambda model: -average(portions.apply(_rebuilding_error, model), weights)
 
     # -- use -----------------------------------------------------------------------------------------------
 
@@ -403,5 +395,6 @@ def _inputs(model: DBNModel, x: Any) -> Any:
     return model.layers[0].statistic(jax.tree.leaves(x)[0])
 
 
-def _reconstruct(model: DBNModel, x: Any) -> Any:
-    return jax.tree.leaves(model.decode(model.means(x)))[0]
+def _rebuilding_error(model: DBNModel, x: Any) -> Any:
+    again = jax.tree.leaves(model.decode(model.means(x)))[0]
+    return jnp.mean((again - jax.tree.leaves(x)[0]) ** 2)
