@@ -25,7 +25,7 @@ from latentia.core.errors import ParameterError
 from latentia.core.model import AbstractModel
 from latentia.inference.states import Truncated
 
-Bits = Float[Array, "s k"]
+States = Float[Array, "s k"]
 
 
 class TruncatedInference(AbstractInference):
@@ -75,7 +75,7 @@ class TruncatedInference(AbstractInference):
         del key
         return self._evolved(model.clamped(x), q.states)
 
-    def _first(self, clamped: BinarySites) -> Bits:
+    def _first(self, clamped: BinarySites) -> States:
         """Mean field rounded, and what flipping the most uncertain sites makes of it: all of it different."""
         q: Any = clamped.guess()
         q = jax.lax.fori_loop(0, self.n_mean_field, lambda _, q: clamped.refine(q), q)
@@ -89,19 +89,19 @@ class TruncatedInference(AbstractInference):
         rounded = (mean > 0.5).astype(mean.dtype)
         return jnp.abs(rounded[None, :] - flips)
 
-    def _evolved(self, clamped: BinarySites, states: Bits) -> Truncated:
+    def _evolved(self, clamped: BinarySites, states: States) -> Truncated:
         words = _words(states.shape[1])
         step = lambda _, states: _generation(clamped, states, words)  # noqa: E731
         return posterior_on(clamped, jax.lax.fori_loop(0, self.n_rounds, step, states))
 
 
-def posterior_on(clamped: Any, states: Bits) -> Truncated:
+def posterior_on(clamped: Any, states: States) -> Truncated:
     """The model's posterior on some states, which are all different."""
     energies = jax.vmap(lambda z: clamped.energy((), z))(states)
     return Truncated(states, jax.nn.log_softmax(-energies))
 
 
-def _generation(clamped: Any, states: Bits, words: UInt32[Array, " k"]) -> Bits:
+def _generation(clamped: Any, states: States, words: UInt32[Array, " k"]) -> States:
     """The best of the states and of all that differ from one of them in one site."""
     n, k = states.shape
     signs = 1 - 2 * states  # what a flip adds to a site
