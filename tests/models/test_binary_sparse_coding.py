@@ -215,6 +215,25 @@ def test_em_never_lowers_its_bound(inference):
 
 
 @pytest.mark.usefixtures("x64")
+def test_inference_goes_on_from_the_step_before():
+    """One round a step is enough then; from the guess every time it is not."""
+    x = rows_of(random_model(9, d=6, k=6), 80)
+    start, one = random_model(8, d=6, k=6), MeanFieldInference(1, 0.0)
+    warm = [row["bound"] for row in climbed(start, x, EM(one), 30)[1]]
+    cold = [row["bound"] for row in climbed(start, x, EM(one, warm=False), 30)[1]]
+    assert np.diff(warm).min() > -1e-9
+    assert warm[0] == pytest.approx(cold[0], rel=1e-12)
+    assert warm[-1] > cold[-1] + 0.05
+
+
+def test_every_row_keeps_its_own_posterior():
+    X = bar_rows(80, 2, 0.3)
+    coder = BinarySparseCoding(4, inference="truncated", n_states=16, n_init=1, tol=1e-5, random_state=0).fit(X)
+    kept = jax.vmap(lambda q: q.mean())(coder._state.posterior)
+    np.testing.assert_allclose(kept, coder.transform(X), atol=0.05)
+
+
+@pytest.mark.usefixtures("x64")
 def test_annealing_ends_at_temperature_one():
     x = rows_of(random_model(9), 60)
     _, told = climbed(random_model(8), x, EM(Enumeration(), temperature=4.0, n_annealing=4), 6)
