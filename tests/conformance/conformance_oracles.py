@@ -37,6 +37,7 @@ from latentia.core.capabilities import (
 )
 from latentia.core.space import Space, encode, leaves
 from latentia.ops.arrays import cast_like
+from latentia.ops.examples import Examples
 
 #: Grid nodes per continuous dimension, by the number of continuous dimensions.
 PER_AXIS = {1: 400, 2: 90, 3: 44}

@@ -223,7 +223,7 @@ def test_several_networks_learn_separately_and_are_scored_as_they_would_predict(
         (300 * outputs, jax.tree.map(lambda a: 1 - 2 * a, moments)),
     )
     held = np.setdiff1d(np.arange(len(X)), finetuning_run._split(y.astype(float), 0.25, _seed(0))[0])
-    rbm.classifier_, rbm.classes_ = strange.settled(rows[:, :-1]), np.unique(y)
+    rbm.classifier_, rbm.classes_ = strange.settled(rows.data.read_all()), np.unique(y)
     wanted = np.mean(np.log(rbm.predict_proba(X[held])[np.arange(held.size), y[held]]))
     assert settings.score(strange) == pytest.approx(wanted, abs=1e-5)
     rbm.classifier_ = strange
@@ -243,10 +243,10 @@ def test_a_normalised_network_is_settled_on_rows_that_have_weight(rbm, X, y):
 
 def test_the_rows_that_settle_a_network_are_spread_evenly_and_limited(monkeypatch):
     monkeypatch.setattr(finetuning_run, "MOST_MOMENT_ROWS", 4)
-    rows = np.column_stack([np.arange(10.0), np.zeros(10)])  # the label is no input
-    inputs, weights = Lesson(rows, None, np.arange(2)).few()
+    rows, labels = np.arange(10.0)[:, None], np.zeros(10)
+    inputs, weights = Lesson(rows, labels, None, np.arange(2)).few()
     assert (inputs[:, 0].tolist(), inputs.shape[1], weights) == ([0, 3, 6, 9], 1, None)
-    inputs, weights = Lesson(rows, np.arange(1.0, 11.0), np.arange(2)).few()
+    inputs, weights = Lesson(rows, labels, np.arange(1.0, 11.0), np.arange(2)).few()
     np.testing.assert_array_equal(inputs[:, 0], [0, 3, 6, 9])
     np.testing.assert_allclose(weights, np.array([1, 4, 7, 10]) / 5.5, rtol=1e-6)
 

@@ -150,11 +150,11 @@ def gone_on_with(name: str, X: np.ndarray, other: np.ndarray) -> None:
 
 @pytest.mark.parametrize("name", ["rbm", "dictionary"])
 def test_a_pass_after_a_fit_meets_new_random_numbers(name, monkeypatch):
-    from latentia.estimator import training
+    from latentia.learning import fit as loop
 
     seeds = []
-    real = training.run
-    monkeypatch.setattr(training, "run", lambda *args: seeds.append(args[6]) or real(*args))
+    real = loop.fit
+    monkeypatch.setattr(loop, "fit", lambda *args, **options: seeds.append(args[4].seed) or real(*args, **options))
     X = rows(name, 0)
     fitted = estimator(name, early_stopping=False).fit(X).partial_fit(X).partial_fit(X)
     assert len(set(seeds)) == 3

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
 from latentia.abilities.imitation import Imitated
-from latentia.core.capabilities import ProxSplit
+from latentia.core.capabilities import LinearSplit
 from latentia.core.errors import DataError, ParameterError
 from latentia.estimator import checks, training
 from latentia.estimator.door import DataKind
@@ -23,6 +24,7 @@ from latentia.imaging.patchwise import PatchDictionary
 from latentia.inference import SparseInference
 from latentia.ops import penalties
 from latentia.ops.examples import Examples
+from latentia.ops.operators import Matrix, as_operator
 from latentia.ops.whitening import mean_of
 
 Method = Literal["auto", "cd", "lars", "ista", "fista", "omp", "ols", "iht", "working"]
@@ -179,7 +181,7 @@ class SparseEstimator(PatchDictionary, Imitated):
         from latentia.inference.sparse import Codes
 
         checks.one_of("csr", "dense")("output", output)
-        model = self._needs(ProxSplit, "codes")
+        model = self._needs(LinearSplit, "codes")
         found = [self._inference().encode(model, block, output=output) for block in self._signals(X)]
         if len(found) == 1:
             return found[0]
@@ -202,16 +204,20 @@ class SparseEstimator(PatchDictionary, Imitated):
         Z: Any = sp.csr_array(X) if sp.issparse(X) else np.asarray(X, np.float32)
         if Z.ndim != 2 or Z.shape[1] != self._n_features_out:
             raise DataError(f"Codes must be a matrix with {self._n_features_out} columns, got shape {Z.shape}.")
-        found = np.asarray(Z.astype(np.float32) @ np.asarray(self.model_.dictionary))
+        operator = as_operator(self.model_.operator)
+        if not isinstance(operator, Matrix):
+            z = operator.unflat_code(jnp.asarray(Z.toarray() if sp.issparse(Z) else Z, jnp.float32))
+            return np.asarray(operator.flat_signal(jax.vmap(self.model_.decode)(z)))
+        found = np.asarray(Z.astype(np.float32) @ np.asarray(operator.atoms))
         return found if self.model_.mean is None else found + np.asarray(self.model_.mean)
 
     def objective(self, X: Any) -> np.ndarray:
         """½‖x − zD‖² + penalty(z) of every row at its code; without the penalty for a limited number of atoms."""
-        model, inference = self._needs(ProxSplit, "objective"), self._inference()
+        model, inference = self._needs(LinearSplit, "objective"), self._inference()
         found = []
         for block in self._signals(X):
             codes = inference.encode(model, block)
-            found.append(codes.objective(model.signal(block), np.asarray(model.dictionary), model.penalty))
+            found.append(codes.objective(model.signal(block), model.operator, model.penalty))
         return np.concatenate(found)
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -235,7 +241,7 @@ class SparseEstimator(PatchDictionary, Imitated):
             found = []
             for block in examples.portions():
                 codes = inference.encode(model, block)
-                found.append(codes.objective(model.signal(block), np.asarray(model.dictionary), model.penalty))
+                found.append(codes.objective(model.signal(block), model.operator, model.penalty))
             return -average(np.concatenate(found), weights)
 
         return score

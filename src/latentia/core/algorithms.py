@@ -15,6 +15,8 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PRNGKeyArray
 
+from latentia.core import conditioning
+from latentia.core.capabilities import Conditional
 from latentia.core.errors import CapabilityError
 from latentia.core.model import AbstractModel, AbstractPosterior, Scalar
 from latentia.core.space import Domain
@@ -36,6 +38,11 @@ class AbstractAlgorithm(eqx.Module):
     def name(self) -> str:
         """What error messages call it."""
         return type(self).__name__
+
+    @property
+    def conditional(self) -> bool:
+        """Whether it works on p(y | c) of a :class:`~latentia.core.capabilities.Conditional` model, row by row."""
+        return False
 
 
 class AbstractInference(AbstractAlgorithm):
@@ -81,6 +88,11 @@ class AbstractSampler(AbstractAlgorithm):
     def domains(self) -> tuple[Domain, ...]:
         """The domains that the visibles may have; by default all."""
         return get_args(Domain)
+
+    @property
+    def conditional(self) -> bool:
+        """A chain follows given(c) of its own context (see :func:`latentia.samplers.advance`)."""
+        return True
 
     @property
     def settles(self) -> bool:
@@ -242,6 +254,10 @@ def foreign(algorithm: AbstractAlgorithm, model: AbstractModel) -> list[str]:
 def misfit(algorithm: AbstractAlgorithm, model: AbstractModel) -> str | None:
     """Why the algorithm cannot be used with the model; None if it can."""
     reasons = []
+    if isinstance(model, Conditional):
+        if not algorithm.conditional:
+            return "it works on p(x) of whole examples, not on p(y | c) with a context for every row"
+        model = conditioning.kind(model)
     lacking = missing(algorithm, model)
     if lacking:
         needs = (" or ".join(f"{c.__name__} ({', '.join(_methods(c))})" for c in _either(n)) for n in lacking)

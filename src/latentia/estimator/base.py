@@ -27,7 +27,7 @@ from latentia.core.capabilities import (
     Encodes,
     ExactPosterior,
     FreeEnergy,
-    ProxSplit,
+    LinearSplit,
 )
 from latentia.core.errors import CapabilityError, DataError
 from latentia.core.model import AbstractModel
@@ -69,7 +69,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fits):
 
     def transform(self, X: Any) -> np.ndarray:
         """Posterior means of the latents (or the codes of a model without latents), one row per example."""
-        model = self._needs(ExactPosterior | Clamps | Encodes | ProxSplit | Amortised, "transform")
+        model = self._needs(ExactPosterior | Clamps | Encodes | LinearSplit | Amortised, "transform")
         return apply_rows(code_row, model, self._visibles(X, purpose="coding"))
 
     def inverse_transform(self, X: Any) -> np.ndarray:
@@ -138,11 +138,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fits):
         if known is not None:
             return known
         options = {"key": random.key(0), "start": self._chains(), **options}
-        return self._remember("_log_z", likelihood.log_z(self._undirected(), **options))
-
-    def _undirected(self) -> Any:
-        """The part of the model whose log Z is that of the whole."""
-        return self.model_
+        return self._remember("_log_z", likelihood.log_z(self.model_, **options))
 
     def score_samples(self, X: Any) -> np.ndarray:
         """log p(x) of every row, in nats; exact where log Z is known exactly, else with its estimate.

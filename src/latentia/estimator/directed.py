@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.utils import check_random_state
 
+from latentia import likelihood
 from latentia.core import space
 from latentia.core.capabilities import Amortised
 from latentia.core.errors import DataError, ParameterError
@@ -28,8 +29,6 @@ from latentia.inference import code_space
 from latentia.learning import objective
 from latentia.learning.discrete_gradients import GRADIENTS, MOST_STATES
 from latentia.learning.gradient import GradientLearner
-from latentia.likelihood import importance
-from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops import random
 from latentia.ops.compiling import jitted
 from latentia.ops.examples import Examples
@@ -139,11 +138,6 @@ class DirectedEstimator(GradientEstimator):
 
     # -- likelihood --------------------------------------------------------------------------------------------
 
-    def log_z(self, **options: Any) -> LogZ:
-        """0: a directed model is normalised."""
-        del options
-        return LogZ(0.0, 0.0, 0.0, 0.0, "exact (normalised)")
-
     def score_samples(self, X: Any, *, n_samples: int = 100) -> np.ndarray:
         """log p(x) of every row: exact for a few binary latents, else the importance-weighted lower bound.
 
@@ -153,20 +147,8 @@ class DirectedEstimator(GradientEstimator):
         """
         visibles = self._visibles(X, purpose="scoring")
         model = self._needs(Amortised, "score_samples")
-        if space.log_count(model.z_space) <= np.log(MOST_STATES):
-            return importance.exact_rows(model, visibles)
-        return importance.row_bounds(model, visibles, key=random.key(0), n_samples=n_samples).iwae
-
-    def log_likelihood(self, X: Any, **options: Any) -> LogLikelihood:
-        """Mean log p(x) with both sides: importance sampling from below, reverse annealing from above.
-
-        Options go to :func:`latentia.likelihood.importance.log_likelihood` (``n_samples``, ``n_temperatures`` …).
-        """
-        visibles = self._visibles(X, purpose="scoring")
-        model = self._needs(Amortised, "log_likelihood")
-        return self._remember(
-            "_log_likelihood", importance.log_likelihood(model, visibles, **{"key": random.key(0), **options})
-        )
+        options = {"key": random.key(0), "limit": MOST_STATES, "n_samples": n_samples}
+        return likelihood.log_probabilities(model, visibles, **options)
 
     # -- the code ----------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from jaxtyping import PRNGKeyArray
 
 from latentia.core import space
 from latentia.core.algorithms import AbstractInference
-from latentia.core.capabilities import Amortised, Clamps, Encodes, ExactPosterior, Infers, ProxSplit
+from latentia.core.capabilities import Amortised, Clamps, Encodes, ExactPosterior, Infers, LinearSplit
 from latentia.core.errors import CapabilityError
 from latentia.core.model import AbstractModel, AbstractPosterior, Scalar
 from latentia.inference.exact import Enumeration, Exact
@@ -44,7 +44,7 @@ def inference_of(model: Any) -> AbstractInference:
         return model.default_inference
     if isinstance(model, ExactPosterior):
         return Exact()
-    if isinstance(model, ProxSplit):
+    if isinstance(model, LinearSplit):
         return SparseInference()
     return Recognition() if isinstance(model, Amortised) else MeanFieldInference()
 

@@ -1,4 +1,4 @@
-"""Inference by minimising E(x, z) over z, where E splits into least squares and a penalty.
+"""Inference by minimising E(x, z) over z, where E splits into least squares over a linear operator and a penalty.
 
 What it finds is one point, the mode of p(z | x): the sparse code. A batch goes to the solvers of
 :mod:`latentia.inference.sparse`, on the host and with a certificate for every signal; a single example, inside of
@@ -14,12 +14,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from latentia.core.algorithms import AbstractInference, Need
-from latentia.core.capabilities import ProxSplit
+from latentia.core.capabilities import LinearSplit, ProxSplit
 from latentia.core.model import AbstractPosterior, Scalar
 from latentia.ops.arrays import float_type
+from latentia.ops.operators import LinearOperator, Matrix, as_operator
 
 #: Steps of an inference inside of compiled code.
 MOST_STEPS = 2000
@@ -52,7 +53,10 @@ class PointEstimate(AbstractPosterior):
 
 
 class SparseInference(AbstractInference):
-    """The code of x: argmin over z of ½‖s(x) − zD‖² + penalty(z), or the best few atoms.
+    """The code of x: argmin over z of ½‖s(x) − Dz‖² + penalty(z), or the best few atoms.
+
+    Over a dictionary all methods work; over another operator "fista", "ista" and "iht" do, and the others where the
+    operator is small enough to be written as a matrix.
 
     Args:
         method: a method of :func:`latentia.inference.sparse.sparse_encode`.
@@ -72,27 +76,31 @@ class SparseInference(AbstractInference):
 
     @property
     def requires(self) -> tuple[Need, ...]:
-        """``ProxSplit``."""
-        return (ProxSplit,)
+        """``ProxSplit`` for a dictionary, ``LinearSplit`` for any operator."""
+        return (ProxSplit | LinearSplit,)
 
     def encode(
         self, model: Any, X: Any, *, tol: float | None = None, init: Any = None, output: Output = "csr"
     ) -> Any:
         """The :class:`~latentia.inference.sparse.Codes` of many signals, with their certificates.
 
+        Codes over an operator are flat rows here.
+
         Args:
-            model: a model with ``ProxSplit``.
-            X: examples, (n, d), as a NumPy array or, for a model that does not subtract a mean, a sparse matrix.
+            model: a model with ``LinearSplit``.
+            X: examples, (n, d), as a NumPy array or, for a model that does not subtract a mean, a sparse matrix; of
+                an operator's model also in the shape of its signals.
             tol: another tolerance than the inference's own.
             init: codes to start from.
             output: "csr" or "dense".
         """
         from latentia.inference.sparse import sparse_encode  # brings the compiler
 
+        operator = as_operator(model.operator)
         options = {"n_nonzero": self.n_nonzero, "error": self.error, "max_iter": self.max_iter, "init": init}
         return sparse_encode(
             model.signal(X),
-            np.asarray(model.dictionary),
+            np.asarray(operator.atoms) if isinstance(operator, Matrix) else operator,
             penalty=model.penalty,
             method=self.method,
             tol=self.tol if tol is None else tol,
@@ -104,7 +112,8 @@ class SparseInference(AbstractInference):
     def infer_many(self, model: Any, x: Any, *, key: PRNGKeyArray | None = None) -> PointEstimate:
         """The codes of a batch, dense, on the host; nothing random happens."""
         del key
-        return PointEstimate(self.encode(model, np.asarray(x), output="dense").toarray())
+        codes = self.encode(model, jax.tree.map(np.asarray, x), output="dense")
+        return PointEstimate(as_operator(model.operator).unflat_code(codes.toarray()))
 
     def infer(self, model: Any, x: Any, *, key: PRNGKeyArray | None = None) -> PointEstimate:
         """The code of one example, in compiled code; nothing random happens.
@@ -112,27 +121,29 @@ class SparseInference(AbstractInference):
         Convex penalties are solved to ``tol``; others, and a limited number of atoms, take all steps from zero.
         """
         del key
-        signal, atoms = model.signal(x), model.dictionary
-        step = 1 / largest_eigenvalue(atoms)
-        if model.penalty is None or not model.penalty.convex:
-            return PointEstimate(_thresholded(model.penalty, signal, atoms, step, self.n_nonzero))
-        return PointEstimate(_accelerated(model.penalty, signal, atoms, step, self.tol))
+        signal, operator, penalty = model.signal(x), as_operator(model.operator), model.penalty
+        if penalty is None or not penalty.convex:
+            return PointEstimate(thresholded(operator, penalty, signal, n_nonzero=self.n_nonzero))
+        return PointEstimate(accelerated(operator, penalty, signal, tol=self.tol))
 
 
-def largest_eigenvalue(atoms: Float[Array, "k d"]) -> Scalar:
-    """‖D‖² in the spectral norm, a little rounded up; 1 for a dictionary of zeros."""
-    gram = atoms @ atoms.T if atoms.shape[0] <= atoms.shape[1] else atoms.T @ atoms
-    top = jnp.linalg.eigvalsh(gram)[-1] * (1 + 1e-5)
-    return jnp.where(top > 0, top, jnp.ones_like(top))
+def accelerated(operator: LinearOperator, penalty: Any, x: Any, *, tol: float = 1e-4) -> Any:
+    """argmin over z of ½‖x − Dz‖² + Ω(z) for one signal, by FISTA with restarts in compiled code.
 
+    Under :func:`jax.vmap` every signal may have an operator of its own (another mask, other switches).
 
-def _accelerated(penalty: Any, x: Any, atoms: Any, step: Any, tol: float) -> Float[Array, " k"]:
-    """FISTA with restarts, until the certified gap is ``tol`` of ½‖x‖²."""
-    enough = 0.5 * tol * jnp.sum(x**2)
+    Args:
+        operator: D.
+        penalty: Ω, convex.
+        x: the signal.
+        tol: the steps end when the certified gap is this part of ½‖x‖², or after :data:`MOST_STEPS`.
+    """
+    there, back, signal, step = _flat(operator, x)
+    enough = 0.5 * tol * jnp.sum(signal**2)
 
     def gap(z: Any) -> Any:
-        residual = x - z @ atoms
-        return penalty.gap(z, residual, residual @ atoms.T)
+        residual = signal - there(z)
+        return penalty.gap(z, residual, back(residual))
 
     def unfinished(carry: Any) -> Any:
         z, _, _, n = carry
@@ -140,19 +151,28 @@ def _accelerated(penalty: Any, x: Any, atoms: Any, step: Any, tol: float) -> Flo
 
     def body(carry: Any) -> Any:
         z, ahead, momentum, n = carry
-        new = penalty.prox(ahead + step * ((x - ahead @ atoms) @ atoms.T), step)
+        new = penalty.prox(ahead + step * back(signal - there(ahead)), step)
         uphill = jnp.sum((ahead - new) * (new - z)) > 0
         momentum = jnp.where(uphill, 1.0, momentum)
         grown = 0.5 * (1 + jnp.sqrt(1 + 4 * momentum**2))
         return new, new + (momentum - 1) / grown * (new - z), grown, n + 1
 
-    zero = jnp.zeros(atoms.shape[0], x.dtype)
-    return jax.lax.while_loop(unfinished, body, (zero, zero, jnp.ones((), x.dtype), 0))[0]
+    zero = jnp.zeros(operator.n_code, signal.dtype)
+    found = jax.lax.while_loop(unfinished, body, (zero, zero, jnp.ones((), signal.dtype), 0))[0]
+    return operator.unflat_code(found)
 
 
-def _thresholded(penalty: Any, x: Any, atoms: Any, step: Any, n_nonzero: int | None) -> Float[Array, " k"]:
-    """Gradient steps, each followed by the penalty's own threshold or by keeping the largest few."""
-    kept = min(n_nonzero or atoms.shape[0], atoms.shape[0])
+def thresholded(operator: LinearOperator, penalty: Any, x: Any, *, n_nonzero: int | None = None) -> Any:
+    """Gradient steps from zero, each followed by the penalty's own threshold or by keeping the largest few.
+
+    Args:
+        operator: D.
+        penalty: Ω; None to keep ``n_nonzero`` entries instead.
+        x: the signal.
+        n_nonzero: how many; None for all.
+    """
+    there, back, signal, step = _flat(operator, x)
+    kept = min(n_nonzero or operator.n_code, operator.n_code)
 
     def threshold(u: Any) -> Any:
         if penalty is not None:
@@ -161,6 +181,20 @@ def _thresholded(penalty: Any, x: Any, atoms: Any, step: Any, n_nonzero: int | N
         return jnp.where(jnp.abs(u) >= least, u, jnp.zeros_like(u))
 
     def body(_: Any, z: Any) -> Any:
-        return threshold(z + step * ((x - z @ atoms) @ atoms.T))
+        return threshold(z + step * back(signal - there(z)))
 
-    return jax.lax.fori_loop(0, MOST_STEPS // 10, body, jnp.zeros(atoms.shape[0], x.dtype))
+    found = jax.lax.fori_loop(0, MOST_STEPS // 10, body, jnp.zeros(operator.n_code, signal.dtype))
+    return operator.unflat_code(found)
+
+
+def _flat(operator: LinearOperator, x: Any) -> tuple[Any, Any, Any, Scalar]:
+    """(z ↦ Dz, r ↦ Dᵀr, x, 1/L) on flat vectors; 1/L is 1 where D is zero."""
+    top = operator.lipschitz()
+    step = 1 / jnp.where(top > 0, top, jnp.ones_like(top))
+    signal = operator.flat_signal(x)
+    return (
+        lambda z: operator.flat_signal(operator.synthesise(operator.unflat_code(z))),
+        lambda r: operator.flat_code(operator.analyse(operator.unflat_signal(r))),
+        signal,
+        step.astype(signal.dtype),
+    )

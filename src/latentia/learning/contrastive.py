@@ -12,6 +12,12 @@ Contrastive divergence starts Gibbs chains at the data (Hinton, 2002), persisten
 run on from step to step (Tieleman, 2008), and tempering keeps replicas at several temperatures (Desjardins et al.,
 2010; Salakhutdinov, 2009). Where x is real, chains may follow the gradient of F instead, by Langevin or Hamiltonian
 dynamics: no conditional distributions are needed (Hinton, Osindero, Welling and Teh, 2006).
+
+A conditional model has a log Z for every context, so that a chain belongs to a row and keeps its context:
+
+    −∇ log p(y | c) = ∇F(y; c) − E_{y'∼p(· | c)} ∇F(y'; c).
+
+Such chains start at the row's y. Persistent ones would meet another context at every step, and are refused.
 """
 
 from __future__ import annotations
@@ -27,6 +33,7 @@ from latentia import samplers
 from latentia.core import space
 from latentia.core.algorithms import AbstractInference, AbstractObjective, AbstractSampler, Metrics, Need, require
 from latentia.core.capabilities import Clamps, FreeEnergy, Settles
+from latentia.core.conditioning import kind, over_rows, parted
 from latentia.core.errors import ParameterError
 from latentia.core.model import Scalar
 from latentia.core.sharding import split
@@ -81,35 +88,45 @@ class Contrastive(AbstractObjective):
         """The sampler's."""
         return self.sampler.domains
 
+    @property
+    def conditional(self) -> bool:
+        """Where every chain belongs to a row."""
+        return not self.persistent
+
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> ContrastiveState:
         """Chains that start at examples drawn from the batch."""
-        if not isinstance(model, FreeEnergy):
-            require(self.inference, model)
+        if not isinstance(kind(model), FreeEnergy):
+            require(self.inference, kind(model))
         pick_key, start_key, run_key = jax.random.split(key, 3)
+        x, contexts = parted(model, x)
+        if contexts is not None:
+            require(self, model)
         n = batch_size(x) if self.n_chains is None else self.n_chains
         rows = jax.random.randint(pick_key, (n,), 0, batch_size(x), jnp.int32) if self.persistent else jnp.arange(n)
         sampler = self.sampler.sized(x)
-        chains = split(samplers.start(sampler, model, jax.tree.map(lambda a: a[rows], x), key=start_key))
+        begin = jax.tree.map(lambda a: a[rows], x)
+        chains = split(samplers.start(sampler, model, begin, key=start_key, contexts=contexts))
         state = ContrastiveState(chains, sampler, {}, self._inference_key(run_key))
-        shape = jax.eval_shape(lambda: self._run(model, state, run_key).metrics)
+        shape = jax.eval_shape(lambda: self._run(model, state, contexts, run_key).metrics)
         return eqx.tree_at(lambda s: s.metrics, state, jax.tree.map(lambda m: jnp.zeros(m.shape, m.dtype), shape))
 
     def prepare(
         self, model: Any, x: Any, state: ContrastiveState, *, key: PRNGKeyArray, weights: Any = None
     ) -> ContrastiveState:
         """Fresh samples."""
+        x, contexts = parted(model, x)
         if not self.persistent:
             key, start_key = jax.random.split(key)
-            chains = samplers.start(state.sampler, model, x, key=start_key)
+            chains = samplers.start(state.sampler, model, x, key=start_key, contexts=contexts)
             state = eqx.tree_at(lambda s: s.chains, state, chains)
-        return self._run(model, state, key)
+        return self._run(model, state, contexts, key)
 
-    def _run(self, model: Any, state: ContrastiveState, key: PRNGKeyArray) -> ContrastiveState:
+    def _run(self, model: Any, state: ContrastiveState, contexts: Any, key: PRNGKeyArray) -> ContrastiveState:
         sampler, chains = state.sampler, state.chains
         if self.n_steps > 1:
             key, first = jax.random.split(key)
-            _, chains = samplers.run(sampler, model, chains, self.n_steps - 1, key=first)
-        chains, info = samplers.advance(sampler, model, chains, key=key)
+            _, chains = samplers.run(sampler, model, chains, self.n_steps - 1, key=first, contexts=contexts)
+        chains, info = samplers.advance(sampler, model, chains, key=key, contexts=contexts)
         chains = split(chains)
         return ContrastiveState(chains, sampler.adapt(info), sampler.metrics(info), self._inference_key(key))
 
@@ -119,6 +136,7 @@ class Contrastive(AbstractObjective):
 
     def loss(self, model: Any, x: Any, weights: Any, state: ContrastiveState) -> tuple[Scalar, Metrics]:
         """A surrogate with the gradient of the energy gap between data and samples, and that gap as a metric."""
+        x, contexts = parted(model, x)
         chains = jax.lax.stop_gradient(state.chains)
         samples, latents = jax.vmap(state.sampler.visible)(chains), jax.vmap(state.sampler.latent)(chains)
         n, m = batch_size(x), batch_size(chains)
@@ -126,30 +144,33 @@ class Contrastive(AbstractObjective):
         # A chain that started at an example counts as much as the example; persistent chains belong to none.
         alike = weights is None or self.persistent or m != n
         counts = jnp.full(m, 1 / m, signs.dtype) if alike else signs
-        if isinstance(model, FreeEnergy):
+        summed = isinstance(kind(model), FreeEnergy)
+        if summed:
             # One signed sum over data and samples, so that both share their products.
-            both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), x, samples)
-            gap = jnp.append(signs, -counts) @ jax.vmap(model.free_energy)(both)
+            joined = lambda a, b: jax.tree.map(lambda a, b: jnp.concatenate([a, b]), a, b)  # noqa: E731
+            energies = over_rows(_free_energy, model, joined(contexts, contexts))(joined(x, samples))
+            gap = jnp.append(signs, -counts) @ energies
         else:
-            gap = signs @ self._variational(model, x, state.key) - counts @ jax.vmap(model.energy)(samples, latents)
+            gap = signs @ self._variational(model, x, contexts, state.key)
+            gap = gap - counts @ over_rows(_energy, model, contexts)(samples, latents)
         metrics = {"energy_gap": gap, **state.metrics}
         if not self._settles(model):
             return gap, metrics
-        positive = (
-            jax.vmap(model.free_energy)(x)
-            if isinstance(model, FreeEnergy)
-            else self._variational(model, x, state.key)
-        )
+        positive = jax.vmap(model.free_energy)(x) if summed else self._variational(model, x, contexts, state.key)
         negative = jnp.mean(jax.vmap(cast(Settles, model).settled_energy)(samples, latents))
         return signs @ positive - negative, metrics
 
-    def _variational(self, model: Any, x: Any, words: Any) -> Float[Array, " n"]:
+    def _variational(self, model: Any, x: Any, contexts: Any, words: Any) -> Float[Array, " n"]:
         """E_q[E(x, z)] − H(q) of every row, with q held fixed."""
-        frozen, key = jax.lax.stop_gradient(model), random.key(0)
+        key = random.key(0)
         if words is not None:
             key = jax.random.wrap_key_data(words, impl=jax.random.key_impl(key))
-        q = jax.lax.stop_gradient(self.inference.infer_many(frozen, x, key=key))
-        return jax.vmap(lambda x, q: variational_energy(model, x, q))(x, q)
+
+        def one(model: Any, x: Any, key: PRNGKeyArray) -> Scalar:
+            q = jax.lax.stop_gradient(self.inference.infer(jax.lax.stop_gradient(model), x, key=key))
+            return variational_energy(model, x, q)
+
+        return over_rows(one, model, contexts)(x, jax.random.split(key, batch_size(x)))
 
     def _settles(self, model: Any) -> bool:
         """Whether samples enter with the block summed out that their sweep drew last.
@@ -160,6 +181,14 @@ class Contrastive(AbstractObjective):
         if not (self.persistent and self.sampler.settles and isinstance(model, Settles)):
             return False
         return not isinstance(model, FreeEnergy) or space.width(model.z_space) <= space.width(model.x_space)
+
+
+def _free_energy(model: Any, x: Any) -> Scalar:
+    return model.free_energy(x)
+
+
+def _energy(model: Any, x: Any, z: Any) -> Scalar:
+    return model.energy(x, z)
 
 
 def cd(k: int = 1, rounds: int = 10) -> Contrastive:

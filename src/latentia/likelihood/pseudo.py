@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 from latentia.core import space
 from latentia.core.capabilities import FreeEnergy
+from latentia.core.conditioning import kind, resolved
 from latentia.core.errors import CapabilityError
 from latentia.core.model import AbstractModel, Scalar
 from latentia.core.space import Space
@@ -27,6 +28,7 @@ from latentia.ops.compiling import jitted
 
 def can_pseudo(model: AbstractModel) -> bool:
     """Whether the model has a free energy and all its visibles are discrete."""
+    model = kind(model)
     return isinstance(model, FreeEnergy) and space.is_discrete(model.x_space)
 
 
@@ -57,7 +59,7 @@ def pseudo_rows(model: FreeEnergy, x: Any) -> np.ndarray:
 @jitted
 def _rows(model: Any, x: Any) -> Float[Array, " n"]:
     model = to_double(model)
-    return jax.lax.map(lambda row: _one(model, row), x)
+    return jax.lax.map(lambda row: _one(*resolved(model, row)), x)
 
 
 def _one(model: FreeEnergy, x: Any) -> Scalar:
@@ -70,7 +72,7 @@ def _one(model: FreeEnergy, x: Any) -> Scalar:
         def free_energy(value: Any, i: int = i) -> Scalar:
             return model.free_energy(jax.tree.unflatten(treedef, [*values[:i], value, *values[i + 1 :]]))
 
-        term = _categorical if leaf.domain == "categorical" else _two_states
+        term = {"categorical": _categorical, "count": _counts}.get(leaf.domain, _two_states)
         total = total + term(free_energy, leaf, values[i], here)
     return total
 
@@ -95,4 +97,16 @@ def _categorical(free_energy: Any, leaf: Space, value: Float[Array, "sites state
         return free_energy(value.at[i // states].set(rows[i % states]))
 
     energies = jax.vmap(changed)(jnp.arange(sites * states)).reshape(sites, states)
+    return jnp.sum(-here - logsumexp(-energies, axis=1))
+
+
+def _counts(free_energy: Any, leaf: Space, value: Float[Array, "*shape"], here: Scalar) -> Scalar:
+    """Σ_i [−F(x) − log Σ_k exp(−F(x with k at site i))]."""
+    flat = value.reshape(-1)
+    states = jnp.asarray(leaf.site_states, flat.dtype)
+
+    def changed(i: Array, state: Array) -> Scalar:
+        return free_energy(flat.at[i].set(state).reshape(leaf.shape))
+
+    energies = jax.vmap(lambda i: jax.vmap(lambda state: changed(i, state))(states))(jnp.arange(flat.shape[0]))
     return jnp.sum(-here - logsumexp(-energies, axis=1))

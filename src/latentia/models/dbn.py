@@ -25,11 +25,12 @@ from jaxtyping import PRNGKeyArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from latentia import likelihood
 from latentia.abilities.finetuning import Finetunes
 from latentia.abilities.label_units import Labelled
 from latentia.core import space
 from latentia.core.errors import ParameterError
-from latentia.energies.belief_net import DBNModel, row_bounds, switches
+from latentia.energies.belief_net import DBNModel, switches
 from latentia.energies.belief_sampling import dream, fill_in
 from latentia.energies.rbm import RBMModel
 from latentia.estimator import checks, drawing, saving, training
@@ -44,7 +45,7 @@ from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Schedule
 from latentia.learning.stacking import Maker, Stage
 from latentia.learning.up_down import ContrastiveWakeSleep, UpDownState
-from latentia.likelihood.result import LogLikelihood
+from latentia.likelihood import LogLikelihood
 from latentia.ops import random
 from latentia.ops.compiling import jitted
 from latentia.ops.examples import Examples, WithLabels, without_labels
@@ -338,10 +339,6 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
 
     # -- likelihood ----------------------------------------------------------------------------------------
 
-    def _undirected(self) -> Any:
-        """The top RBM: the layers below are normalised."""
-        return self.model_.top
-
     def _chains(self) -> Any:
         state = getattr(self.__dict__.get("_state"), "objective", None)
         if isinstance(state, UpDownState):
@@ -350,8 +347,10 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
 
     def score_samples(self, X: Any, n_samples: int = 100) -> np.ndarray:
         """A lower bound on log p(x) of every row, in nats, importance-weighted over ``n_samples`` paths."""
-        bounds, _ = self._bounds(X, n_samples)
-        return bounds - self.log_z().estimate
+        checks.integer(2)("n_samples", n_samples)  # one would not tell how noisy it is
+        x = self._visibles(X, purpose="scoring")
+        known = {"key": random.key(0), "n_samples": n_samples, "log_z": self.log_z().estimate}
+        return likelihood.log_probabilities(self.model_, x, **known)
 
     def log_likelihood(self, X: Any, *, n_samples: int = 100, **options: Any) -> LogLikelihood:
         """A lower bound on the mean of log p(x), in nats.
@@ -360,25 +359,10 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         hold what is known of log Z from both sides; the likelihood itself may lie above all of them. Options go to
         :func:`latentia.likelihood.log_z` (``method``, ``n_temperatures``, ``n_chains`` …).
         """
-        bounds, noise = self._bounds(X, n_samples)
-        normaliser = self.log_z(**options)
-        mean = float(np.mean(bounds))
-        stderr = float(np.hypot(normaliser.stderr, noise))
-        details = {
-            **normaliser.details,
-            "mean_bound": mean,
-            "n_examples": bounds.size,
-            "log_z": normaliser.estimate,
-            "log_z_lower": normaliser.lower,
-            "log_z_upper": normaliser.upper,
-        }
-        method = f"lower bound from {n_samples} paths; {normaliser.method}"
-        ends = (mean - normaliser.upper, mean - normaliser.lower, mean - normaliser.estimate)
-        return self._remember("_log_likelihood", LogLikelihood(*ends, stderr, method, details))
-
-    def _bounds(self, X: Any, n_samples: int) -> tuple[np.ndarray, float]:
         checks.integer(2)("n_samples", n_samples)  # one would not tell how noisy it is
-        return row_bounds(self.model_, self._visibles(X, purpose="scoring"), key=random.key(0), n_samples=n_samples)
+        x = self._visibles(X, purpose="scoring")
+        known = {"key": random.key(0), "n_samples": n_samples, "normaliser": self.log_z(**options)}
+        return self._remember("_log_likelihood", likelihood.log_likelihood(self.model_, x, **known))
 
 
 @jitted

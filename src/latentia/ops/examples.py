@@ -72,6 +72,11 @@ class Examples:
     def __len__(self) -> int:
         return self.n
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """All of them as one matrix, part after part."""
+        del copy
+        return np.asarray(side_by_side(self.read_all()), dtype)
+
     @property
     def shape(self) -> tuple[int, int]:
         """(examples, numbers of each)."""

@@ -73,18 +73,19 @@ class Encodes(AbstractModel):
         """The code of x."""
 
 
-class ProxSplit(AbstractModel):
-    """E(x, z) = ½‖s(x) − zD‖² + penalty(z): a least-squares part, and a penalty whose proximal map is known.
+class LinearSplit(AbstractModel):
+    """E(x, z) = ½‖s(x) − Dz‖² + penalty(z) with a linear operator D: least squares, and a known proximal map.
 
-    The code of x is the z that minimises E; the rows of D are atoms.
+    The code of x is the z that minimises E, a value of the operator's code space. Where D is a matrix,
+    :class:`ProxSplit` asks for less.
     """
 
-    gives: ClassVar[str] = "sparse inference, dictionary learning, transform"
+    gives: ClassVar[str] = "sparse inference and dictionary steps over any linear operator, transform"
 
     @property
     @abc.abstractmethod
-    def dictionary(self) -> Float[Array, "k d"]:
-        """D, one atom a row."""
+    def operator(self) -> Any:
+        """D: an operator (:mod:`latentia.ops.operators`), or a matrix with one atom a row."""
 
     @property
     @abc.abstractmethod
@@ -93,11 +94,35 @@ class ProxSplit(AbstractModel):
 
     @abc.abstractmethod
     def signal(self, x: Any) -> Any:
-        """s(x), what zD is to match: x itself, or x without its mean. Takes one example or a batch of them."""
+        """s(x), what Dz is to match: x itself, or x without its mean. Takes one example or a batch of them."""
+
+    @abc.abstractmethod
+    def with_operator(self, operator: Any) -> Self:
+        """The model with another operator of the same kind, such as one with other filters."""
+
+
+class ProxSplit(LinearSplit):
+    """E(x, z) = ½‖s(x) − zD‖² + penalty(z) with a matrix D, whose rows are atoms."""
+
+    gives: ClassVar[str] = "sparse inference by all solvers, dictionary learning, transform"
+
+    @property
+    @abc.abstractmethod
+    def dictionary(self) -> Float[Array, "k d"]:
+        """D, one atom a row."""
 
     @abc.abstractmethod
     def with_dictionary(self, dictionary: Float[Array, "k d"]) -> Self:
         """The model with other atoms."""
+
+    @property
+    def operator(self) -> Float[Array, "k d"]:
+        """The dictionary."""
+        return self.dictionary
+
+    def with_operator(self, operator: Any) -> Self:
+        """The model with the atoms of a :class:`~latentia.ops.operators.Matrix`, or with these atoms."""
+        return self.with_dictionary(getattr(operator, "atoms", operator))
 
 
 class MeanField(AbstractModel):

@@ -9,6 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from latentia.core.errors import DataError, ParameterError
+from latentia.ops.operators import LinearOperator, Matrix, to_matrix
+
+#: An operator is written as a matrix of so many entries at most.
+MATRIX_ENTRIES = 1 << 26
 
 
 def check_signals(X: Any) -> Any:
@@ -42,6 +46,24 @@ def check_dictionary(D: Any) -> np.ndarray:
             f"{int(np.argmax(empty))}): they can represent nothing. Remove or re-seed them."
         )
     return np.ascontiguousarray(atoms)
+
+
+def written_out(X: Any, D: Any, init: Any, method: str) -> tuple[Any, Any, Any]:
+    """(X, D, init) with D as a matrix, for methods that need the atoms themselves; matrices stay as they are."""
+    if not isinstance(D, LinearOperator):
+        return X, D, init
+    if isinstance(D, Matrix):
+        return X, np.asarray(D.atoms), init
+    from latentia.inference.sparse.proximal_checks import flat_codes, flat_rows
+
+    size = D.n_code * D.n_signal
+    if size > MATRIX_ENTRIES:
+        raise ParameterError(
+            f"{method!r} needs the operator's atoms as a matrix, whose {D.n_code} × {D.n_signal} entries are more "
+            f"than the {MATRIX_ENTRIES} that are allowed. Use 'fista' or 'ista', which need no matrix."
+        )
+    x = flat_rows(X, D)
+    return x, np.asarray(to_matrix(D)), None if init is None else flat_codes(init, x.shape[0], D)
 
 
 def check_settings(tol: Any, max_iter: Any, output: Any = "csr") -> None:

@@ -20,9 +20,17 @@ from latentia.inference.sparse.blocks import (
     solve_all,
     unpack,
 )
-from latentia.inference.sparse.checks import check_dictionary, check_gram, check_init, check_settings, check_signals
+from latentia.inference.sparse.checks import (
+    check_dictionary,
+    check_gram,
+    check_init,
+    check_settings,
+    check_signals,
+    written_out,
+)
 from latentia.inference.sparse.codes import Codes
 from latentia.inference.sparse.terms import Terms, terms_of
+from latentia.ops.operators import LinearOperator, Matrix
 from latentia.ops.penalties import L1, AbstractPenalty
 
 #: Method → penalties that it takes (none: it counts atoms instead).
@@ -38,7 +46,9 @@ METHODS: dict[str, tuple[str, ...]] = {
 }
 
 PURSUITS = ("omp", "ols")
-PROXIMAL = ("ista", "fista", "iht", "working")
+#: Methods of proximal steps, which know a dictionary only as a linear operator.
+STEPS = ("ista", "fista", "iht")
+PROXIMAL = (*STEPS, "working")
 
 #: A Gram matrix (float64 and float32 together) may take so many bytes; above it, solvers multiply by D instead.
 GRAM_BYTES = 1 << 31
@@ -62,8 +72,11 @@ def sparse_encode(
     """Sparse codes z of signals x over a dictionary D: min ½‖x − zD‖² + penalty(z), or the best few atoms.
 
     Args:
-        X: signals, (n, d): an array (a memory map is read piece by piece) or a SciPy sparse matrix.
-        D: the dictionary, (K, d), atoms in rows, of any norm but zero.
+        X: signals, (n, d): an array (a memory map is read piece by piece) or a SciPy sparse matrix. Those of an
+            operator may have its shape, with one axis in front.
+        D: the dictionary, (K, d), atoms in rows, of any norm but zero; or a linear operator
+            (:mod:`latentia.ops.operators`). "ista", "fista" and "iht" work with the operator itself, the other
+            methods with the matrix that it stands for, if that is small.
         penalty: one of :mod:`latentia.ops.penalties`, or a number: α of ℓ1. For "omp" and "ols" none.
         method: "cd", "lars", "ista", "fista", "iht", "omp", "ols", or "working" for many signals on an accelerator
             (see :mod:`latentia.inference.sparse`).
@@ -79,7 +92,8 @@ def sparse_encode(
 
     Returns:
         The codes with, for each signal, its certificate, its iterations and whether it is solved. Signals that are
-        not solved are named in one ``ConvergenceWarning``.
+        not solved are named in one ``ConvergenceWarning``. An operator's codes are flat; its ``unflat_code`` gives
+        them their shapes.
 
     Example:
         >>> codes = sparse_encode(np.array([[3.0, 0.2]]), np.eye(2), penalty=1.0)
@@ -88,6 +102,11 @@ def sparse_encode(
         >>> sparse_encode(np.array([[3.0, 0.2]]), np.eye(2), method="omp", n_nonzero=1).toarray().tolist()
         [[3.0, 0.0]]
     """
+    if isinstance(D, LinearOperator) and not isinstance(D, Matrix) and method in STEPS:
+        check_settings(tol, max_iter, output)
+        _check_method(method, penalty, D.n_code, n_nonzero, error)
+        return _proximal(X, D, penalty, method, tol, max_iter, init, n_nonzero, output)
+    X, D, init = written_out(X, D, init, method)
     x, atoms = check_signals(X), check_dictionary(D)
     if x.shape[1] != atoms.shape[1]:
         raise DataError(f"Signals have {x.shape[1]} features and atoms {atoms.shape[1]}: they must have the same.")

@@ -1,8 +1,9 @@
 """Proximal gradient methods for sparse codes: ISTA, FISTA and IHT, all signals at once, each stopping for itself.
 
-For ½‖x − zD‖² + Ω(z), with atoms in the rows of D, one step from a point y is
+For ½‖x − Dz‖² + Ω(z), with D any linear operator (:mod:`latentia.ops.operators`; of a matrix, whose rows are atoms,
+Dz is zD), one step from a point y is
 
-    z ← prox_{Ω/L}(y + (x − yD)Dᵀ / L),
+    z ← prox_{Ω/L}(y + Dᵀ(x − Dy) / L),
 
 which is the soft threshold of ISTA if Ω is the ℓ1 norm (y = z, the last iterate). FISTA (Beck and Teboulle, 2009)
 takes y = z + β(z − z_before) with the momentum of Nesterov; it is restarted where a step turns back (O'Donoghue and
@@ -12,21 +13,21 @@ Candès, 2015). With step 1/L from z₀ = 0 the objective is above its minimum a
 
 IHT is ISTA with the hard threshold, or with "keep the k largest" (Blumensath and Davies, 2009).
 
-Three ways to choose L: ``fixed`` is the largest eigenvalue of DDᵀ. ``backtracking`` begins low and doubles where
+Three ways to choose L: ``fixed`` is the largest eigenvalue of DᵀD. ``backtracking`` begins low and doubles where
 the quadratic model is not above the objective. ``spectral`` lets it fall again: with ISTA to the curvature along
-the last move, ‖ΔD‖²/‖Δ‖² (Barzilai and Borwein, 1988), doubled where the objective rises; with FISTA by a tenth
+the last move, ‖DΔ‖²/‖Δ‖² (Barzilai and Borwein, 1988), doubled where the objective rises; with FISTA by a tenth
 each step, doubled where the model fails. L never exceeds its fixed value, at which no step can fail.
 
 A chunk of steps is one compiled loop. After each, every signal gets its certificate: the duality gap relative to
 ½‖x‖² for convex penalties, computed from a fresh residual in the full precision of the data; otherwise the relative
 size of the last move. Signals that have arrived stand still, and leave the batch once half of it has: batches keep
 to powers of two, so that few programs are compiled. Every signal goes its own way, whatever else is in its batch.
+Inside, codes and signals are rows of numbers, whatever shapes an operator gives them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import numbers
 import warnings
 from collections.abc import Iterator
 from typing import Any, Literal, get_args
@@ -39,18 +40,31 @@ import scipy.sparse as sp
 from jaxtyping import Array, Float
 from sklearn.exceptions import ConvergenceWarning
 
-from latentia.core.errors import DataError, ParameterError, UnknownNameError
+from latentia.core.errors import UnknownNameError
 from latentia.inference.sparse.codes import Codes
+from latentia.inference.sparse.proximal_checks import (
+    KSparse,
+    Method,
+    check_options,
+    matching,
+    matching_operator,
+    rule_of,
+    starting,
+)
 from latentia.ops.compiling import jitted
-from latentia.ops.penalties import L0, AbstractConvexPenalty, AbstractPenalty
+from latentia.ops.operators import LinearOperator, Matrix, as_operator
+from latentia.ops.penalties import AbstractConvexPenalty, AbstractPenalty
 
-Method = Literal["ista", "fista", "iht"]
+__all__ = ["KSparse", "Method", "Problem", "check_options", "lipschitz", "make_problem", "matching", "solve"]
+
 Step = Literal["fixed", "backtracking", "spectral"]
 
 #: Steps between two certificates.
 CHUNK = 10
 #: Smallest batch: below it, compiling another program costs more than it saves.
 LEAST_BATCH = 64
+#: An operator with large codes has smaller batches: padding with empty signals is no longer cheap beyond this.
+LEAST_ENTRIES = 1 << 16
 #: Entries of one array of codes on the device: larger sets of signals go through in blocks.
 BLOCK_ENTRIES = 1 << 26
 #: L of a search begins at this part of its upper bound.
@@ -59,48 +73,29 @@ FIRST_GUESS = 1 / 16
 RELAX = 0.9
 
 
-class KSparse(eqx.Module):
-    """No price, but at most k atoms: its map keeps the k largest entries."""
-
-    k: int = eqx.field(static=True)
-    nonnegative: bool = eqx.field(static=True, default=False)
-
-    @property
-    def convex(self) -> bool:
-        """It is not."""
-        return False
-
-    def value(self, z: Array) -> Array:
-        """Zero: a constraint has no price."""
-        return jnp.zeros(z.shape[:-1], z.dtype)
-
-    def prox(self, u: Array, step: Any) -> Array:
-        """u with all but its k largest entries set to zero; of equal ones the first."""
-        del step
-        u = jnp.maximum(u, 0.0) if self.nonnegative else u
-        _, places = jax.lax.top_k(jnp.abs(u), self.k)
-        kept = jnp.zeros(u.shape, bool)
-        rows = jnp.broadcast_to(jnp.arange(u.shape[0])[:, None], places.shape)
-        return jnp.where(kept.at[rows, places].set(True), u, jnp.zeros_like(u))
-
-
 class Problem(eqx.Module):
     """What all signals share."""
 
-    D: Float[Array, "k d"]
+    operator: LinearOperator = eqx.field(converter=as_operator)
     lipschitz: Float[Array, ""]
     penalty: Any
     method: Method = eqx.field(static=True)
     step: Step = eqx.field(static=True)
     restart: bool = eqx.field(static=True)
 
-    def decode(self, z: Array) -> Array:
-        """zD in full precision (a GPU would otherwise use TF32)."""
-        return jnp.matmul(z, self.D, precision=jax.lax.Precision.HIGHEST)
+    @property
+    def D(self) -> Float[Array, "k d"]:
+        """The atoms, where the operator is a matrix."""
+        assert isinstance(self.operator, Matrix)
+        return self.operator.atoms
 
-    def correlate(self, r: Array) -> Array:
-        """rDᵀ in full precision."""
-        return jnp.matmul(r, self.D.T, precision=jax.lax.Precision.HIGHEST)
+    def decode(self, z: Float[Array, "n k"]) -> Float[Array, "n d"]:
+        """Dz of every row, in full precision (a GPU would otherwise use TF32)."""
+        return self.operator.flat_signal(jax.vmap(self.operator.synthesise)(self.operator.unflat_code(z)))
+
+    def correlate(self, r: Float[Array, "n d"]) -> Float[Array, "n k"]:
+        """Dᵀr of every row, in full precision."""
+        return self.operator.flat_code(jax.vmap(self.operator.analyse)(self.operator.unflat_signal(r)))
 
 
 class State(eqx.Module):
@@ -132,8 +127,9 @@ def solve(
     """Sparse codes by proximal gradient steps.
 
     Args:
-        X: signals, (n, d), dense or sparse, float32 or float64 (which the codes then are).
-        D: dictionary, (K, d), atoms in rows.
+        X: signals, (n, d), dense or sparse, float32 or float64 (which the codes then are); those of an operator may
+            also have its shape, with one axis in front.
+        D: dictionary, (K, d), atoms in rows; or a :class:`~latentia.ops.operators.LinearOperator`.
         penalty: Ω; not used if ``n_nonzero`` is given.
         method: "ista", "fista" (convex penalties only) or "iht" (``L0``, or ``n_nonzero`` atoms).
         tol: relative duality gap, gap/½‖x‖², at which a signal has arrived; for penalties that are not convex, the
@@ -146,7 +142,8 @@ def solve(
         output: "dense" or "csr".
 
     Returns:
-        Codes with gaps (NaN where the penalty is not convex), steps and whether each signal arrived.
+        Codes with gaps (NaN where the penalty is not convex), steps and whether each signal arrived. An operator's
+        codes are flat rows too; its ``unflat_code`` gives them their shapes.
 
     Example:
         >>> from latentia.ops.penalties import L1
@@ -154,18 +151,20 @@ def solve(
         >>> codes.values, bool(codes.gaps[0] <= 1e-4)
         (array([[1.5, 0. ]]), True)
     """
-    x, atoms = matching(X, D)
-    x = np.asarray(x)
-    start = _starting(init, x, atoms)
-    rule = _rule(penalty, method, n_nonzero, len(atoms))
+    D = D.atoms if isinstance(D, Matrix) else D
+    own = D if isinstance(D, LinearOperator) else None
+    x, D = matching(X, D) if own is None else matching_operator(X, own)
+    x, K = np.asarray(x), as_operator(D).n_code
+    start = starting(init, x, K, own)
+    rule = rule_of(penalty, method, n_nonzero, K)
     check_options(tol, max_iter)
     for name, value, known in (("step", step, get_args(Step)), ("output", output, ("dense", "csr"))):
         if value not in known:
             raise UnknownNameError(name, value, known)
     with exact(x.dtype):
         algorithm: Any = "ista" if method == "iht" else method
-        problem = make_problem(atoms, rule, x.dtype, method=algorithm, step=step, restart=bool(restart))
-        rows = max(LEAST_BATCH, BLOCK_ENTRIES // len(atoms))
+        problem = make_problem(D, rule, x.dtype, method=algorithm, step=step, restart=bool(restart))
+        rows = max(least_batch(problem), BLOCK_ENTRIES // (K if own is None else max(K, x.shape[1])))
         parts = [
             _solve_block(problem, x[i : i + rows], None if start is None else start[i : i + rows], tol, max_iter)
             for i in range(0, max(len(x), 1), rows)
@@ -203,17 +202,33 @@ def make_problem(
     """A problem on the device; changing numbers of the penalty does not recompile.
 
     Args:
-        D: dictionary.
+        D: dictionary or operator.
         penalty: Ω.
         dtype: precision of the signals.
         method: "ista" or "fista".
         step: how L is chosen.
         restart: whether FISTA drops its momentum where it turns back.
-        bound: the largest L; that of the dictionary if None.
+        bound: the largest L; that of the dictionary or operator if None.
     """
     rule = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), penalty)
-    largest = jnp.asarray(lipschitz(np.asarray(D)) if bound is None else bound, dtype)
-    return Problem(jnp.asarray(D), largest, rule, method, step, restart)
+    own = isinstance(D, LinearOperator)
+    D = jax.tree.map(lambda leaf: _as_array(leaf, dtype), D) if own else jnp.asarray(D)
+    if bound is None:
+        bound = _largest(D) if own else lipschitz(np.asarray(D))
+    return Problem(D, jnp.asarray(bound, dtype), rule, method, step, restart)
+
+
+def _as_array(leaf: Any, dtype: Any) -> Array:
+    """An operator's leaf on the device: numbers in the precision of the signals, masks and switches as they are."""
+    leaf = jnp.asarray(leaf)
+    return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+
+@jitted
+def _largest(operator: LinearOperator) -> Array:
+    """The largest eigenvalue; 1 for an operator that is zero, whose codes are zero with any step."""
+    top = operator.lipschitz()
+    return jnp.where(top > 0, top, jnp.ones_like(top))
 
 
 @contextlib.contextmanager
@@ -288,7 +303,7 @@ def _search(problem: Problem, x: Array, s: State, c: Array) -> tuple[Array, Arra
 
 
 def _curvature(problem: Problem, s: State, z: Array, r: Array, L: Array) -> Array:
-    """‖ΔD‖²/‖Δ‖² along the last move, within bounds; as it was where nothing moved."""
+    """‖DΔ‖²/‖Δ‖² along the last move, within bounds; as it was where nothing moved."""
     change, image = _squares(z - s.z), _squares(r - s.r)
     some = change > 0
     found = jnp.where(some, image / jnp.where(some, change, 1.0), L)
@@ -331,9 +346,9 @@ def _gather(tree: Any, rows: Array) -> Any:
 
 def _solve_block(problem: Problem, x: np.ndarray, start: np.ndarray | None, tol: float, max_iter: int) -> tuple:
     """(codes, gaps, steps, converged) of signals that fit on the device together."""
-    n, K = len(x), problem.D.shape[0]
+    n, K, least = len(x), problem.operator.n_code, least_batch(problem)
     values, measure, n_iter = np.zeros((n, K), x.dtype), np.full(n, np.inf), np.zeros(n, int)
-    rows, size = np.arange(n), batch_size(n)  # the signals in the batch; it is filled up with zeros
+    rows, size = np.arange(n), batch_size(n, least)  # the signals in the batch; it is filled up with zeros
     X = _padded(x, size)
     state = _begin(problem, X, jnp.zeros((size, K), x.dtype) if start is None else _padded(start, size))
     live, done = np.arange(size) < n, 0
@@ -346,10 +361,10 @@ def _solve_block(problem: Problem, x: np.ndarray, start: np.ndarray | None, tol:
         live[: len(rows)] &= ~(measure[rows] <= tol)
         if not live.any():
             break
-        if LEAST_BATCH <= size // 2 >= live.sum():
+        if least <= size // 2 >= live.sum():
             values[rows] = np.asarray(state.z)[: len(rows)]
             kept = np.flatnonzero(live)
-            size = batch_size(len(kept))
+            size = batch_size(len(kept), least)
             X, state = _gather((X, state), jnp.asarray(np.pad(kept, (0, size - len(kept)))))
             rows, live = rows[kept], np.arange(size) < len(kept)
     values[rows] = np.asarray(state.z)[: len(rows)]
@@ -364,71 +379,18 @@ def _chunks(max_iter: int, look: bool) -> Iterator[int]:
         yield min(CHUNK, max_iter - done)
 
 
-def batch_size(n: int) -> int:
-    """The least power of two that holds n signals."""
-    return max(LEAST_BATCH, 1 << max(n - 1, 0).bit_length())
+def least_batch(problem: Problem) -> int:
+    """The smallest batch that is worth a program of its own."""
+    if isinstance(problem.operator, Matrix):
+        return LEAST_BATCH
+    fitting = max(1, LEAST_ENTRIES // problem.operator.n_code)
+    return min(LEAST_BATCH, 1 << (fitting.bit_length() - 1))
+
+
+def batch_size(n: int, least: int | None = None) -> int:
+    """The least power of two that holds n signals, and at least :data:`LEAST_BATCH` unless told otherwise."""
+    return max(LEAST_BATCH if least is None else least, 1 << max(n - 1, 0).bit_length())
 
 
 def _padded(a: np.ndarray, size: int) -> Array:
     return jnp.asarray(np.pad(a, ((0, size - len(a)), (0, 0))))
-
-
-def matching(X: Any, D: Any) -> tuple[Any, np.ndarray]:
-    """Signals and dictionary as arrays of one precision, checked; signals that are on a device stay there."""
-    x = X if isinstance(X, jax.Array) else np.asarray(X.toarray() if sp.issparse(X) else X)
-    atoms = np.asarray(D.toarray() if sp.issparse(D) else D)
-    dtype = np.result_type(x.dtype, atoms.dtype) if not isinstance(X, jax.Array) else x.dtype
-    dtype = dtype if dtype in (np.float32, np.float64) else np.dtype(np.float64)
-    x, atoms = x.astype(dtype), atoms.astype(dtype, copy=False)
-    if x.ndim != 2 or atoms.ndim != 2 or x.shape[1] != atoms.shape[1]:
-        raise DataError(
-            f"Signals (n, d) and atoms (K, d) must be matrices of equally many columns, got {x.shape} and "
-            f"{atoms.shape}: a dictionary has its atoms in rows."
-        )
-    for name, a in (("signals", x), ("dictionary", atoms)):
-        if not bool((jnp if isinstance(a, jax.Array) else np).isfinite(a).all()):
-            raise DataError(f"The {name} hold NaN or infinite numbers; replace or drop them first.")
-    if not atoms.size or not (atoms != 0).any(axis=1).all():
-        raise DataError("The dictionary has an atom of zero norm (or none at all), whose code is arbitrary.")
-    return x, atoms
-
-
-def _starting(init: Any, x: np.ndarray, atoms: np.ndarray) -> np.ndarray | None:
-    if init is None:
-        return None
-    start = np.asarray(init.toarray() if sp.issparse(init) else init).astype(x.dtype, copy=False)
-    if start.shape != (len(x), len(atoms)) or not np.isfinite(start).all():
-        raise DataError(f"init must hold {len(x)} finite codes of {len(atoms)} atoms, got shape {start.shape}.")
-    return start
-
-
-def _rule(penalty: Any, method: str, n_nonzero: int | None, K: int) -> Any:
-    """The penalty (or the constraint) of a method, or why there is none."""
-    if method not in get_args(Method):
-        raise UnknownNameError("method", method, get_args(Method))
-    if n_nonzero is not None:
-        if method != "iht":
-            raise ParameterError(f"n_nonzero belongs to the method 'iht' (and to the pursuits), not to {method!r}.")
-        if not isinstance(n_nonzero, numbers.Integral) or not 1 <= n_nonzero <= K:
-            raise ParameterError(f"n_nonzero must be an integer from 1 to the {K} atoms, got {n_nonzero!r}.")
-        return KSparse(int(n_nonzero), isinstance(penalty, AbstractPenalty) and penalty.nonnegative)
-    if not isinstance(penalty, AbstractPenalty):
-        raise ParameterError(f"{method} needs a penalty of latentia.ops.penalties, got {penalty!r}.")
-    if method == "iht" and not isinstance(penalty, L0):
-        raise ParameterError(f"iht needs the penalty L0 or n_nonzero, not {type(penalty).__name__}; use 'ista'.")
-    if method == "fista" and not penalty.convex:
-        raise ParameterError(
-            f"fista needs a convex penalty, and {type(penalty).__name__} is not: momentum would carry it from one "
-            "minimum to another. Use 'ista' (or 'iht')."
-        )
-    if not float(penalty.alpha) > 0:
-        raise ParameterError(f"alpha must be above 0, got {penalty.alpha!r}.")
-    return penalty
-
-
-def check_options(tol: Any, max_iter: Any) -> None:
-    """Raise if they are out of range."""
-    if not isinstance(tol, numbers.Real) or not float(tol) > 0:
-        raise ParameterError(f"tol must be a number above 0, got {tol!r}.")
-    if not isinstance(max_iter, numbers.Integral) or max_iter < 1:
-        raise ParameterError(f"max_iter must be an integer of at least 1, got {max_iter!r}.")

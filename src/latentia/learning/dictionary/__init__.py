@@ -1,7 +1,7 @@
 """Dictionary learning: atoms D such that signals have sparse codes z, x ≈ zD.
 
 Each update of the atoms is a learner of the one training loop; what they share stands in
-:mod:`latentia.learning.dictionary.base`.
+:mod:`latentia.learning.dictionary.base`. :class:`OperatorGradient` learns the parameters of any linear operator.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from latentia.learning.dictionary.atoms import Constraint
 from latentia.learning.dictionary.base import DictionaryLearner
 from latentia.learning.dictionary.online import Online
+from latentia.learning.dictionary.operator_gradient import OperatorGradient
 from latentia.learning.dictionary.whole import KSVD, Gradient, OptimalDirections
 
 #: The updates by name.
@@ -19,4 +20,13 @@ UPDATES: dict[str, type[DictionaryLearner]] = {
     "ksvd": KSVD,
 }
 
-__all__ = ["KSVD", "UPDATES", "Constraint", "DictionaryLearner", "Gradient", "Online", "OptimalDirections"]
+__all__ = [
+    "KSVD",
+    "UPDATES",
+    "Constraint",
+    "DictionaryLearner",
+    "Gradient",
+    "Online",
+    "OperatorGradient",
+    "OptimalDirections",
+]
