@@ -16,6 +16,7 @@ from latentia import samplers as samplers
 from latentia import units as units
 from latentia.estimator.saving import load as load
 from latentia.models.autoencoder import Autoencoder as Autoencoder
+from latentia.models.binary_sparse_coding import BinarySparseCoding as BinarySparseCoding
 from latentia.models.dbm import DBM as DBM
 from latentia.models.dbn import DBN as DBN
 from latentia.models.deep_energy import DeepEnergyModel as DeepEnergyModel

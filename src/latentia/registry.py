@@ -125,6 +125,14 @@ FAMILIES = (
         "real",
     ),
     Family(
+        "binary-sparse-coding",
+        "latentia.models.binary_sparse_coding:BinarySparseCoding",
+        "Binary sparse coding: sums of atoms that are on or off, in noise",
+        "Sparse coding",
+        {"n_components": 4, "inference": "truncated", "n_states": 8},
+        "real",
+    ),
+    Family(
         "autoencoder",
         "latentia.models.autoencoder:Autoencoder",
         "Autoencoder: deep, denoising, sparse, contractive, convolutional",

@@ -48,9 +48,28 @@ class AbstractAlgorithm(eqx.Module):
 class AbstractInference(AbstractAlgorithm):
     """Finds z given x."""
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether :meth:`improved` begins where an earlier posterior stopped, so that it is worth keeping."""
+        return False
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the posterior depends on the key."""
+        return False
+
     @abc.abstractmethod
     def infer(self, model: Any, x: Any, *, key: PRNGKeyArray) -> AbstractPosterior:
         """The (approximate) posterior of one example."""
+
+    def begun(self, model: Any, x: Any, *, key: PRNGKeyArray) -> AbstractPosterior:
+        """What :meth:`improved` may begin with where there is no earlier posterior."""
+        return self.infer(model, x, key=key)
+
+    def improved(self, model: Any, x: Any, q: Any, *, key: PRNGKeyArray) -> AbstractPosterior:
+        """The posterior of one example, from an earlier one, which another model may have had."""
+        del q
+        return self.infer(model, x, key=key)
 
     def infer_many(self, model: Any, x: Any, *, key: PRNGKeyArray) -> AbstractPosterior:
         """The posteriors of a batch; host-side solvers replace this."""
@@ -185,6 +204,11 @@ class AbstractLearner(AbstractAlgorithm):
         in place; a batch of all rows comes in their order, so that it may keep one thing a row. ``init`` returns
         JAX arrays as that of any other.
         """
+        return False
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether its state has one thing a row, so that a batch of all rows must come in their order."""
         return False
 
     @abc.abstractmethod

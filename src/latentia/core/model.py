@@ -48,6 +48,14 @@ class AbstractPosterior(eqx.Module):
         """H(q) = −E log q(z)."""
 
 
+class SecondMoments(AbstractPosterior):
+    """A posterior of a vector z whose second moments are known."""
+
+    @abc.abstractmethod
+    def second_moment(self, weights: Float[Array, " n"]) -> Float[Array, "k k"]:
+        """Σ_n w_n E_{q_n}[z zᵀ]; the posterior carries a leading batch axis, as in ``m_step``."""
+
+
 class AbstractModel(eqx.Module):
     """An energy ``E(x, z)``; θ are its floating-point leaves (see :mod:`latentia.core.parameters`)."""
 

@@ -32,7 +32,7 @@ from latentia.core.capabilities import (
     Decodes,
     Initialised,
     LatentFreeEnergy,
-    MeanField,
+    ParallelMeanField,
     Restricts,
     Settles,
     Tempered,
@@ -79,7 +79,16 @@ class LayeredPosterior(AbstractPosterior):
 
 
 class LayeredModel(
-    Clamps, Restricts, MeanField, LatentFreeEnergy, Decodes, Settles, Tempered, Centred, Constrained, Initialised
+    Clamps,
+    Restricts,
+    ParallelMeanField,
+    LatentFreeEnergy,
+    Decodes,
+    Settles,
+    Tempered,
+    Centred,
+    Constrained,
+    Initialised,
 ):
     """E(s) = Σ_l E_l(s_l) − Σ_{i–j} (s_i − μ_i)ᵀ W_ij (s_j − μ_j) + constant.
 
@@ -288,6 +297,11 @@ class LayeredModel(
             for here in block:
                 layers[here] = Factorial(self.hidden[here], self._field(here, centred))
         return LayeredPosterior(tuple(layers))
+
+    def best(self, q: LayeredPosterior) -> LayeredPosterior:
+        """Every layer at its best for the others as they are."""
+        centred = self._mean_centred(q.layers)
+        return LayeredPosterior(tuple(Factorial(h, self._field(i, centred)) for i, h in enumerate(self.hidden)))
 
     def variational_energy(self, q: LayeredPosterior) -> Scalar:
         """E_q[E(z)] − H(q)."""

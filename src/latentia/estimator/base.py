@@ -96,7 +96,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fits):
         return self.inverse_transform(self.transform(X))
 
     def free_energy(self, X: Any) -> np.ndarray:
-        """F(x) = −log Σ_z exp(−E(x, z)) of every row; an upper bound by mean field where F is out of reach."""
+        """F(x) = −log Σ_z exp(−E(x, z)) of every row; an upper bound by inference where F is out of reach."""
         model = self._needs(FreeEnergy | Clamps, "free_energy")
         return apply_rows(free_energy_row, model, self._visibles(X, purpose="scoring"))
 

@@ -11,12 +11,12 @@ from latentia.learning.fit import Event
 
 
 class BatchEstimator(Components, Epochs, RunDir, Callbacks, LatentEstimator):
-    """Every step sees all rows; stops when the log-likelihood gains less than ``tol`` a step."""
+    """Every step sees all rows; stops when the log-likelihood (or its bound) gains less than ``tol`` a step."""
 
     tol: float = param(
         default=1e-4,
         check=checks.number(0),
-        doc="least gain of the mean log-likelihood a step; a smaller one ends the fit.",
+        doc="least gain of the mean log-likelihood, or of its bound, a step; a smaller one ends the fit.",
     )
 
     n_epochs = changed(default=200, doc="most EM steps.")
@@ -37,7 +37,9 @@ class BatchEstimator(Components, Epochs, RunDir, Callbacks, LatentEstimator):
 
 
 class _Converged:
-    """Stops when the log-likelihood gains less than ``tol`` from one step to the next.
+    """Stops when the log-likelihood, or its bound, gains less than ``tol`` from one step to the next.
+
+    Not while learning anneals: what hot posteriors give then rises and falls.
 
     Reads the run's history instead of remembering, so that a resumed run stops where it would have.
     """
@@ -48,5 +50,8 @@ class _Converged:
     def __call__(self, event: Event) -> bool:
         if len(event.history) < 2:
             return False
-        before, now = (row["log_likelihood"] for row in event.history[-2:])
+        if any(row.get("temperature", 1.0) > 1 for row in event.history[-2:]):
+            return False
+        name = "log_likelihood" if "log_likelihood" in event.history[-1] else "bound"
+        before, now = (row[name] for row in event.history[-2:])
         return now - before < self.tol

@@ -13,7 +13,7 @@ from latentia.core import space
 from latentia.core.capabilities import Decodes, FreeEnergy, Normalised
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.rows_to_learn import spread
-from latentia.inference import MeanFieldInference, code_of
+from latentia.inference import code_of, inference_of, variational_energy
 from latentia.learning.score_matching import hyvarinen_score
 from latentia.likelihood.pseudo import can_pseudo, pseudo_rows
 from latentia.ops import random
@@ -137,7 +137,7 @@ def _sliced_score(model: Any, x: Any) -> Any:
 
 
 def free_energy_row(model: Any, x: Any) -> Any:
-    """F(x) of one example, or an upper bound of it by mean field."""
+    """F(x) of one example, or an upper bound of it by the model's inference."""
     if isinstance(model, FreeEnergy):
         return model.free_energy(x)
-    return model.clamped(x).variational_energy(MeanFieldInference().infer(model, x))
+    return variational_energy(model, x, inference_of(model).infer(model, x, key=random.key(0)))

@@ -24,7 +24,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.errors import CapabilityError
-from latentia.core.model import AbstractPosterior, Scalar
+from latentia.core.model import AbstractPosterior, Scalar, SecondMoments
 from latentia.inference.amortised import DiagonalGaussian
 from latentia.ops.gaussian import LOG_2PI
 from latentia.ops.logistic import softplus
@@ -47,7 +47,7 @@ class AbstractRelaxed(AbstractPosterior):
         """A draw whose derivative is taken to be that of its mean."""
 
 
-class Coins(AbstractRelaxed):
+class Coins(AbstractRelaxed, SecondMoments):
     """Independent binary latents with given log-odds."""
 
     log_odds: Vector
@@ -59,6 +59,11 @@ class Coins(AbstractRelaxed):
     def variance(self) -> Vector:
         """σ(f) σ(−f)."""
         return jax.nn.sigmoid(self.log_odds) * jax.nn.sigmoid(-self.log_odds)
+
+    def second_moment(self, weights: Float[Array, " n"]) -> Float[Array, "k k"]:
+        """Σ_n w_n [ẑ ẑᵀ + diag ẑ(1 − ẑ)]."""
+        means = self.mean()
+        return (means * weights[:, None]).T @ means + jnp.diag(weights @ self.variance())
 
     def sample(self, *, key: PRNGKeyArray) -> Vector:
         """One throw of every coin."""

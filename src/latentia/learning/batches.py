@@ -30,11 +30,14 @@ CHUNK_BYTES = 64 * 1024**2
 class RowOrder:
     """The endless stream of row numbers."""
 
-    def __init__(self, n_rows: int, batch_size: int, seed: int):
+    def __init__(self, n_rows: int, batch_size: int, seed: int, *, in_order: bool = False):
         self.n_rows, self.batch_size, self.seed = n_rows, batch_size, seed
+        self.in_order = in_order and batch_size == n_rows
         self._epochs: dict[int, np.ndarray] = {}
 
     def _epoch(self, epoch: int) -> np.ndarray:
+        if self.in_order:
+            return np.arange(self.n_rows)
         if epoch not in self._epochs:
             if len(self._epochs) > 4:
                 self._epochs.clear()
@@ -81,12 +84,22 @@ class Batches:
         batch_size: rows of a batch.
         seed: order of the rows.
         mesh: where batches go.
+        in_order: a batch of all rows comes in their order.
     """
 
-    def __init__(self, X: Any, weights: np.ndarray | None, batch_size: int, seed: int, mesh: Mesh):
+    def __init__(
+        self,
+        X: Any,
+        weights: np.ndarray | None,
+        batch_size: int,
+        seed: int,
+        mesh: Mesh,
+        *,
+        in_order: bool = False,
+    ):
         self.X = X if isinstance(X, Examples) else Examples(X)
         self.weights, self.mesh = weights, mesh
-        self.order = RowOrder(self.X.n, batch_size, seed)
+        self.order = RowOrder(self.X.n, batch_size, seed, in_order=in_order)
         self.streamed = self.X.in_file or self.X.nbytes > DEVICE_BYTES
         self._pool = ThreadPoolExecutor(1) if self.streamed else None
         self._next: tuple[tuple[int, int], Future] | None = None

@@ -31,7 +31,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia import samplers
 from latentia.core import space
-from latentia.core.algorithms import AbstractObjective, AbstractSampler, Metrics, Need, require
+from latentia.core.algorithms import AbstractInference, AbstractObjective, AbstractSampler, Metrics, Need, require
 from latentia.core.capabilities import Clamps, FreeEnergy, Settles
 from latentia.core.conditioning import kind, over_rows, parted
 from latentia.core.errors import ParameterError
@@ -39,7 +39,8 @@ from latentia.core.model import Scalar
 from latentia.core.moved import renamed
 from latentia.core.sharding import split
 from latentia.core.space import Domain
-from latentia.inference.mean_field import MeanFieldInference
+from latentia.inference import MeanFieldInference, variational_energy
+from latentia.ops import random
 from latentia.ops.arrays import batch_size, float_type
 
 
@@ -49,6 +50,7 @@ class ContrastiveState(eqx.Module):
     chains: Any
     sampler: AbstractSampler
     metrics: Metrics
+    key: Any = None  # of an inference that draws
 
 
 class Contrastive(AbstractObjective):
@@ -59,14 +61,14 @@ class Contrastive(AbstractObjective):
         n_steps: sampler steps before every update.
         persistent: chains run on from update to update; otherwise they start at the batch each time.
         n_chains: number of persistent chains, whatever the batch; the batch's size if None.
-        inference: finds q(z | x) for the positive phase of models without a free energy.
+        inference: finds q(z | x) for the positive phase of models without a free energy; any that fits the model.
     """
 
     sampler: AbstractSampler
     n_steps: int = eqx.field(static=True, default=1)
     persistent: bool = eqx.field(static=True, default=True)
     n_chains: int | None = eqx.field(static=True, default=None)
-    inference: MeanFieldInference = MeanFieldInference(n_rounds=10, tolerance=0.0)
+    inference: AbstractInference = MeanFieldInference(n_rounds=10, tolerance=0.0)
 
     def __check_init__(self) -> None:
         if self.n_steps < 1:
@@ -94,6 +96,8 @@ class Contrastive(AbstractObjective):
 
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> ContrastiveState:
         """Chains that start at examples drawn from the batch."""
+        if not isinstance(kind(model), FreeEnergy):
+            require(self.inference, kind(model))
         pick_key, start_key, run_key = jax.random.split(key, 3)
         x, contexts = parted(model, x)
         if contexts is not None:
@@ -103,7 +107,7 @@ class Contrastive(AbstractObjective):
         sampler = self.sampler.sized(x)
         begin = jax.tree.map(lambda a: a[rows], x)
         chains = split(samplers.start(sampler, model, begin, key=start_key, contexts=contexts))
-        state = ContrastiveState(chains, sampler, {})
+        state = ContrastiveState(chains, sampler, {}, self._inference_key(run_key))
         shape = jax.eval_shape(lambda: self._run(model, state, contexts, run_key).metrics)
         return eqx.tree_at(lambda s: s.metrics, state, jax.tree.map(lambda m: jnp.zeros(m.shape, m.dtype), shape))
 
@@ -125,7 +129,11 @@ class Contrastive(AbstractObjective):
             _, chains = samplers.run(sampler, model, chains, self.n_steps - 1, key=first, contexts=contexts)
         chains, info = samplers.advance(sampler, model, chains, key=key, contexts=contexts)
         chains = split(chains)
-        return ContrastiveState(chains, sampler.adapt(info), sampler.metrics(info))
+        return ContrastiveState(chains, sampler.adapt(info), sampler.metrics(info), self._inference_key(key))
+
+    def _inference_key(self, key: PRNGKeyArray) -> Any:
+        """A key for an inference that draws; None for others, so that their state needs no room for it."""
+        return jax.random.key_data(jax.random.fold_in(key, 1)) if self.inference.is_random else None
 
     def loss(self, model: Any, x: Any, weights: Any, state: ContrastiveState) -> tuple[Scalar, Metrics]:
         """A surrogate with the gradient of the energy gap between data and samples, and that gap as a metric."""
@@ -144,23 +152,26 @@ class Contrastive(AbstractObjective):
             energies = over_rows(_free_energy, model, joined(contexts, contexts))(joined(x, samples))
             gap = jnp.append(signs, -counts) @ energies
         else:
-            gap = signs @ self._variational(model, x, contexts)
+            gap = signs @ self._variational(model, x, contexts, state.key)
             gap = gap - counts @ over_rows(_energy, model, contexts)(samples, latents)
         metrics = {"energy_gap": gap, **state.metrics}
         if not self._settles(model):
             return gap, metrics
-        positive = jax.vmap(model.free_energy)(x) if summed else self._variational(model, x, contexts)
+        positive = jax.vmap(model.free_energy)(x) if summed else self._variational(model, x, contexts, state.key)
         negative = jnp.mean(jax.vmap(cast(Settles, model).settled_energy)(samples, latents))
         return signs @ positive - negative, metrics
 
-    def _variational(self, model: Any, x: Any, contexts: Any) -> Float[Array, " n"]:
+    def _variational(self, model: Any, x: Any, contexts: Any, words: Any) -> Float[Array, " n"]:
         """E_q[E(x, z)] − H(q) of every row, with q held fixed."""
+        key = random.key(0)
+        if words is not None:
+            key = jax.random.wrap_key_data(words, impl=jax.random.key_impl(key))
 
-        def one(model: Any, x: Any) -> Scalar:
-            q = jax.lax.stop_gradient(self.inference.infer(jax.lax.stop_gradient(model), x))
-            return model.clamped(x).variational_energy(q)
+        def one(model: Any, x: Any, key: PRNGKeyArray) -> Scalar:
+            q = jax.lax.stop_gradient(self.inference.infer(jax.lax.stop_gradient(model), x, key=key))
+            return variational_energy(model, x, q)
 
-        return over_rows(one, model, contexts)(x)
+        return over_rows(one, model, contexts)(x, jax.random.split(key, batch_size(x)))
 
     def _settles(self, model: Any) -> bool:
         """Whether samples enter with the block summed out that their sweep drew last.

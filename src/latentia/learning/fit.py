@@ -197,7 +197,10 @@ class _Run:
         weights = None if weights is None else np.asarray(weights, dtype)
         self.mesh = data_mesh(settings.devices, 1 if learner.host_side else settings.batch_size)
         rows = (X, weights, settings.batch_size, settings.seed)
-        self.batches = HostBatches(*rows) if learner.host_side else Batches(*rows, self.mesh)
+        if learner.host_side:
+            self.batches = HostBatches(*rows)
+        else:
+            self.batches = Batches(*rows, self.mesh, in_order=learner.keeps_rows)
         n_chunks = math.ceil(settings.n_steps / min(settings.chunk, self.batches.most_steps))
         chunk = math.ceil(settings.n_steps / n_chunks)
         # Light and full steps are two programs to compile; a short chunk has full ones only.

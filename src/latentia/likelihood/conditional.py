@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from latentia.core.capabilities import Bounded, Conditional, KnownLogZ, Normalised, Tempered
+from latentia.core.capabilities import Bounded, Conditional, FreeEnergy, KnownLogZ, NormalisedJoint, Tempered
 from latentia.core.conditioning import kind, parted
 from latentia.core.errors import CapabilityError, NotNormalisableError, UnknownNameError
 from latentia.likelihood import ais, enumeration
@@ -80,7 +80,7 @@ def mean_log_z(
     found = kind(model)
     if isinstance(found, Bounded):
         _check_margins(model, contexts)
-    if method != "ais" and isinstance(found, Normalised):
+    if isinstance(found, NormalisedJoint) and (method != "ais" or not isinstance(found, FreeEnergy)):
         return LogZ(0.0, 0.0, 0.0, 0.0, "exact (normalised)")
     if method != "ais" and isinstance(found, KnownLogZ):
         return _mean(by_rows(_known, model, contexts)[0], "exact (closed form)")

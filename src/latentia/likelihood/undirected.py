@@ -12,8 +12,9 @@ from latentia.core.capabilities import (
     Amortised,
     Bounded,
     Conditional,
+    FreeEnergy,
     KnownLogZ,
-    Normalised,
+    NormalisedJoint,
     PartlyDirected,
     Tempered,
 )
@@ -124,7 +125,7 @@ def log_z(
         model = model.summit
     if isinstance(model, Bounded) and not float(model.margin()) > 0:
         raise NotNormalisableError(model.margin_message())
-    if method != "ais" and isinstance(model, Normalised):
+    if isinstance(model, NormalisedJoint) and (method != "ais" or not isinstance(model, FreeEnergy)):
         return LogZ(0.0, 0.0, 0.0, 0.0, "exact (normalised)")
     if method != "ais" and isinstance(model, KnownLogZ):
         with double():

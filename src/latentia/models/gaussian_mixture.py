@@ -25,6 +25,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from latentia.core.capabilities import (
     Conditionals,
     Decodes,
+    ExactPosterior,
     ExactSampler,
     Initialised,
     LatentFreeEnergy,
@@ -53,7 +54,9 @@ OneHot = Float[Array, "1 k"]
 START_SPREAD = 0.1
 
 
-class MixtureModel(Normalised, LatentFreeEnergy, MStep, ExactSampler, Decodes, Conditionals, Initialised):
+class MixtureModel(
+    Normalised, LatentFreeEnergy, ExactPosterior, MStep, ExactSampler, Decodes, Conditionals, Initialised
+):
     """E(x, z) = −Σ_k z_k [log π_k + log N(x; μ_k, Σ_k)].
 
     ``precision_cholesky`` holds, by ``covariance_type``, upper triangular factors ``(K, D, D)`` (full) or one

@@ -24,6 +24,7 @@ from latentia.core.capabilities import (
     ClosedForm,
     Conditionals,
     Decodes,
+    ExactPosterior,
     ExactSampler,
     Initialised,
     LatentFreeEnergy,
@@ -72,7 +73,17 @@ class GaussianPosterior(AbstractPosterior):
         return jnp.sum(0.5 * (1 + gaussian.LOG_2PI) - jnp.log(jnp.diagonal(self.factor)))
 
 
-class PPCAModel(Normalised, LatentFreeEnergy, MStep, ClosedForm, ExactSampler, Decodes, Conditionals, Initialised):
+class PPCAModel(
+    Normalised,
+    LatentFreeEnergy,
+    ExactPosterior,
+    MStep,
+    ClosedForm,
+    ExactSampler,
+    Decodes,
+    Conditionals,
+    Initialised,
+):
     """E(x, z) = ½‖z‖² + ‖x − Wz − μ‖²/2σ² + ½ D log σ² + ½ (D + K) log 2π."""
 
     weights: Float[Array, "d k"] = weight()
@@ -152,9 +163,13 @@ class PPCAModel(Normalised, LatentFreeEnergy, MStep, ClosedForm, ExactSampler, D
         z̄ = 0 and this is Tipping and Bishop's EM.
         """
         share = _shares(weights)
-        x_mean, z_mean = share @ x, share @ posterior.location
-        x_tilde, z_tilde = x - x_mean[None, :], posterior.location - z_mean[None, :]
-        spread = jnp.sum(share[:, None, None] * posterior.covariance, axis=0)
+        z = jax.vmap(lambda q: q.mean())(posterior)
+        x_mean, z_mean = share @ x, share @ z
+        x_tilde, z_tilde = x - x_mean[None, :], z - z_mean[None, :]
+        if isinstance(posterior, GaussianPosterior):
+            spread = jnp.sum(share[:, None, None] * posterior.covariance, axis=0)
+        else:
+            spread = posterior.second_moment(share) - (z * share[:, None]).T @ z
         second = spread + (z_tilde * share[:, None]).T @ z_tilde
         loadings = cho_solve(cho_factor(second, lower=True), (z_tilde * share[:, None]).T @ x_tilde).T
         residual = share @ (x_tilde - z_tilde @ loadings.T) ** 2

@@ -42,7 +42,13 @@ class Projected(FreeEnergy):
         """f(u) at u = Vx."""
 
 
-class Normalised(FreeEnergy):
+class NormalisedJoint(AbstractModel):
+    """E(x, z) = −log p(x, z), so that log Z = 0, whether or not the latents can be summed out. A marker."""
+
+    gives: ClassVar[str] = "variational bounds and likelihoods without log Z"
+
+
+class Normalised(FreeEnergy, NormalisedJoint):
     """log Z = 0: the free energy is −log p(x). A marker; the method is ``free_energy``."""
 
     gives: ClassVar[str] = "exact likelihoods"

@@ -150,6 +150,26 @@ class MeanField(AbstractModel):
         """A model of the same structure, without coupling, that *is* q (see :class:`Tempered`)."""
 
 
+class ParallelMeanField(MeanField):
+    """All groups can be updated at once; the leaves of q are natural parameters, which may be interpolated."""
+
+    gives: ClassVar[str] = "mean field in parallel"
+
+    @abc.abstractmethod
+    def best(self, q: Any) -> AbstractPosterior:
+        """Every group at q(z_S) ∝ exp(−E_q[E(z) | z_S]), the other groups as they are in ``q``."""
+
+
+class BinarySites(ParallelMeanField):
+    """z is a vector of binary sites."""
+
+    gives: ClassVar[str] = "truncated posteriors"
+
+    @abc.abstractmethod
+    def site_log_odds(self, z: Float[Array, " k"]) -> Float[Array, " k"]:
+        """E(z with z_i = 0) − E(z with z_i = 1) for every site i."""
+
+
 class Clamps(AbstractModel):
     """The visibles can be fixed, which leaves a model of the latents: log Z of that model is −F(x)."""
 
@@ -158,6 +178,27 @@ class Clamps(AbstractModel):
     @abc.abstractmethod
     def clamped(self, x: Any) -> MeanField:
         """The model of z (and of those parts of x that are None) given x."""
+
+
+class ClampsToSites(Clamps):
+    """Clamping x leaves a model of binary sites."""
+
+    gives: ClassVar[str] = "inference by truncated posteriors"
+
+    @abc.abstractmethod
+    def clamped(self, x: Any) -> BinarySites:
+        """The model of z given x."""
+
+
+class Infers(AbstractModel):
+    """The model says how its latents are inferred; without this the other capabilities decide."""
+
+    gives: ClassVar[str] = "a choice of inference for EM and transform"
+
+    @property
+    @abc.abstractmethod
+    def default_inference(self) -> Any:
+        """An :class:`~latentia.core.algorithms.AbstractInference`."""
 
 
 class Decodes(AbstractModel):

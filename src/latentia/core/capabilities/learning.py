@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.capabilities.density import Normalised
-from latentia.core.capabilities.inference import ExactPosterior
 from latentia.core.model import AbstractModel, AbstractPosterior, Scalar
 
 
@@ -50,14 +49,27 @@ class Bounded(AbstractModel):
         """What the bound is and what to do when it is broken."""
 
 
-class MStep(ExactPosterior):
-    """The expected complete-data likelihood has a closed-form maximum."""
+class MStep(AbstractModel):
+    """The expected complete-data likelihood has a closed-form maximum.
+
+    The expectations may be those of any posterior: the exact one, or one that an approximate inference found.
+    """
 
     gives: ClassVar[str] = "EM"
 
     @abc.abstractmethod
     def m_step(self, x: Any, posterior: AbstractPosterior, weights: Float[Array, " n"]) -> Self:
         """argmax_θ Σ_n w_n E_{q_n}[log p(x_n, z)]; arguments carry a leading batch axis."""
+
+
+class Heats(AbstractModel):
+    """A model of the same family has the posterior at a higher temperature."""
+
+    gives: ClassVar[str] = "EM with deterministic annealing"
+
+    @abc.abstractmethod
+    def heated(self, temperature: Any) -> Self:
+        """A model whose p(z | x) is proportional to this one's to the power of 1/temperature."""
 
 
 class ClosedForm(AbstractModel):
