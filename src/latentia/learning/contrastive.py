@@ -6,7 +6,9 @@ The gradient of the log-likelihood is ∇ log p(x) = −∇F(x) + E_{x'∼p} ∇
 
 has the right gradient for any source of samples. Where F is out of reach, the variational energy
 E_q[E(x, z)] − H(q) with q held fixed stands for it on the data, which gives the gradient of a bound, and the joint
-energy on the samples. On samples any partly summed energy serves as well, since ∇ log Z = −E ∇E.
+energy on the samples. Or latents are drawn by Gibbs sampling with x held, and E(x, z) stands for it, whose gradient
+is right as far as the draws are (∇F(x) = E_{z|x} ∇E). On samples any partly summed energy serves as well, since
+∇ log Z = −E ∇E.
 
 Contrastive divergence starts Gibbs chains at the data (Hinton, 2002), persistent contrastive divergence lets them
 run on from step to step (Tieleman, 2008), and tempering keeps replicas at several temperatures (Desjardins et al.,
@@ -27,12 +29,15 @@ from latentia import samplers
 from latentia.core import space
 from latentia.core.algorithms import AbstractObjective, AbstractSampler, Metrics, Need
 from latentia.core.capabilities import Clamps, FreeEnergy, Settles
-from latentia.core.errors import ParameterError
+from latentia.core.errors import ParameterError, UnknownNameError
 from latentia.core.model import Scalar
 from latentia.core.sharding import split
 from latentia.core.space import Domain
 from latentia.inference.mean_field import MeanFieldInference
 from latentia.ops.arrays import batch_size, float_type
+
+#: How data enter where their latents cannot be summed out.
+POSITIVE = ("mean_field", "sampled")
 
 
 class ContrastiveState(eqx.Module):
@@ -41,6 +46,8 @@ class ContrastiveState(eqx.Module):
     chains: Any
     sampler: AbstractSampler
     metrics: Metrics
+    #: Latents of the batch, drawn with x held; None unless the positive phase is sampled.
+    latents: Any = None
 
 
 class Contrastive(AbstractObjective):
@@ -52,6 +59,8 @@ class Contrastive(AbstractObjective):
         persistent: chains run on from update to update; otherwise they start at the batch each time.
         n_chains: number of persistent chains, whatever the batch; the batch's size if None.
         inference: finds q(z | x) for the positive phase of models without a free energy.
+        positive: "mean_field" takes the variational energy of that q; "sampled" draws latents by as many Gibbs
+            sweeps with x held as ``inference`` has rounds. Models with a free energy need neither.
     """
 
     sampler: AbstractSampler
@@ -59,8 +68,11 @@ class Contrastive(AbstractObjective):
     persistent: bool = eqx.field(static=True, default=True)
     n_chains: int | None = eqx.field(static=True, default=None)
     inference: MeanFieldInference = MeanFieldInference(n_rounds=10, tolerance=0.0)
+    positive: str = eqx.field(static=True, default="mean_field")
 
     def __check_init__(self) -> None:
+        if self.positive not in POSITIVE:
+            raise UnknownNameError("positive phase", self.positive, POSITIVE)
         if self.n_steps < 1:
             raise ParameterError(f"A contrastive objective needs at least one sampler step, got {self.n_steps}.")
         if self.n_chains is not None and (not self.persistent or self.n_chains < 1):
@@ -86,7 +98,7 @@ class Contrastive(AbstractObjective):
         rows = jax.random.randint(pick_key, (n,), 0, batch_size(x), jnp.int32) if self.persistent else jnp.arange(n)
         sampler = self.sampler.sized(x)
         chains = split(samplers.start(sampler, model, jax.tree.map(lambda a: a[rows], x), key=start_key))
-        state = ContrastiveState(chains, sampler, {})
+        state = ContrastiveState(chains, sampler, {}, self._drawn(model, x, run_key))
         shape = jax.eval_shape(lambda: self._run(model, state, run_key).metrics)
         return eqx.tree_at(lambda s: s.metrics, state, jax.tree.map(lambda m: jnp.zeros(m.shape, m.dtype), shape))
 
@@ -94,6 +106,10 @@ class Contrastive(AbstractObjective):
         self, model: Any, x: Any, state: ContrastiveState, *, key: PRNGKeyArray, weights: Any = None
     ) -> ContrastiveState:
         """Fresh samples."""
+        if self._draws(model):
+            key, latent_key = jax.random.split(key)
+            latents = self._drawn(model, x, latent_key)
+            state = eqx.tree_at(lambda s: s.latents, state, latents, is_leaf=lambda a: a is None)
         if not self.persistent:
             key, start_key = jax.random.split(key)
             chains = samplers.start(state.sampler, model, x, key=start_key)
@@ -107,7 +123,20 @@ class Contrastive(AbstractObjective):
             _, chains = samplers.run(sampler, model, chains, self.n_steps - 1, key=first)
         chains, info = samplers.advance(sampler, model, chains, key=key)
         chains = split(chains)
-        return ContrastiveState(chains, sampler.adapt(info), sampler.metrics(info))
+        return ContrastiveState(chains, sampler.adapt(info), sampler.metrics(info), state.latents)
+
+    def _draws(self, model: Any) -> bool:
+        return self.positive == "sampled" and not isinstance(model, FreeEnergy)
+
+    def _drawn(self, model: Any, x: Any, key: PRNGKeyArray) -> Any:
+        """Latents of every row after Gibbs sweeps with all of x held; None where none are wanted."""
+        if not self._draws(model):
+            return None
+        start_key, key = jax.random.split(key)
+        gibbs, held = samplers.Gibbs(), jax.tree.map(lambda a: jnp.ones(a.shape, bool), x)
+        states = samplers.start(gibbs, model, x, key=start_key)
+        _, states = samplers.run(gibbs, model, states, self.inference.n_rounds, key=key, fixed=held)
+        return jax.vmap(gibbs.latent)(states)
 
     def loss(self, model: Any, x: Any, weights: Any, state: ContrastiveState) -> tuple[Scalar, Metrics]:
         """A surrogate with the gradient of the energy gap between data and samples, and that gap as a metric."""
@@ -123,16 +152,18 @@ class Contrastive(AbstractObjective):
             both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), x, samples)
             gap = jnp.append(signs, -counts) @ jax.vmap(model.free_energy)(both)
         else:
-            gap = signs @ self._variational(model, x) - counts @ jax.vmap(model.energy)(samples, latents)
+            gap = signs @ self._bound(model, x, state) - counts @ jax.vmap(model.energy)(samples, latents)
         metrics = {"energy_gap": gap, **state.metrics}
         if not self._settles(model):
             return gap, metrics
-        positive = jax.vmap(model.free_energy)(x) if isinstance(model, FreeEnergy) else self._variational(model, x)
+        positive = jax.vmap(model.free_energy)(x) if isinstance(model, FreeEnergy) else self._bound(model, x, state)
         negative = jnp.mean(jax.vmap(cast(Settles, model).settled_energy)(samples, latents))
         return signs @ positive - negative, metrics
 
-    def _variational(self, model: Any, x: Any) -> Float[Array, " n"]:
-        """E_q[E(x, z)] − H(q) of every row, with q held fixed."""
+    def _bound(self, model: Any, x: Any, state: ContrastiveState) -> Float[Array, " n"]:
+        """What stands for F(x): E_q[E(x, z)] − H(q) with q held fixed, or E(x, z) at latents that were drawn."""
+        if self._draws(model):
+            return jax.vmap(model.energy)(x, jax.lax.stop_gradient(state.latents))
         frozen = jax.lax.stop_gradient(model)
 
         def one(x: Any) -> Scalar:
@@ -152,26 +183,32 @@ class Contrastive(AbstractObjective):
         return not isinstance(model, FreeEnergy) or space.width(model.z_space) <= space.width(model.x_space)
 
 
-def cd(k: int = 1, rounds: int = 10) -> Contrastive:
+def cd(k: int = 1, rounds: int = 10, positive: str = "mean_field") -> Contrastive:
     """CD-k: k Gibbs sweeps from the data.
 
     >>> cd(5).n_steps
     5
     """
-    return Contrastive(samplers.Gibbs(), k, persistent=False, inference=MeanFieldInference(rounds, 0.0))
+    inference = MeanFieldInference(rounds, 0.0)
+    return Contrastive(samplers.Gibbs(), k, persistent=False, inference=inference, positive=positive)
 
 
-def pcd(k: int = 1, n_chains: int | None = None, rounds: int = 10) -> Contrastive:
+def pcd(k: int = 1, n_chains: int | None = None, rounds: int = 10, positive: str = "mean_field") -> Contrastive:
     """PCD-k: k Gibbs sweeps of chains that persist.
 
     >>> pcd(1, n_chains=2000).persistent
     True
     """
-    return Contrastive(samplers.Gibbs(), k, True, n_chains, MeanFieldInference(rounds, 0.0))
+    return Contrastive(samplers.Gibbs(), k, True, n_chains, MeanFieldInference(rounds, 0.0), positive)
 
 
 def tempering(
-    k: int = 1, n_chains: int | None = None, n_replicas: int = 10, target: float = 0.3, rounds: int = 10
+    k: int = 1,
+    n_chains: int | None = None,
+    n_replicas: int = 10,
+    target: float = 0.3,
+    rounds: int = 10,
+    positive: str = "mean_field",
 ) -> Contrastive:
     """Persistent chains with parallel tempering; the ladder adapts to the target swap rate.
 
@@ -179,7 +216,7 @@ def tempering(
     (8,)
     """
     ladder = samplers.ParallelTempering.make(n_replicas, target=target)
-    return Contrastive(ladder, k, True, n_chains, MeanFieldInference(rounds, 0.0))
+    return Contrastive(ladder, k, True, n_chains, MeanFieldInference(rounds, 0.0), positive)
 
 
 def hybrid(
