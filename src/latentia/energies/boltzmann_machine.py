@@ -254,6 +254,6 @@ def make(
         couplings: AbstractCouplings = DenseCouplings(weights)
     else:
         joined = graph(n, edges)
-        couplings = SparseCouplings(weight_scale * jax.random.normal(key, (len(joined.edges),), dtype), joined)
+        couplings = SparseCouplings(joined, weight_scale * jax.random.normal(key, (len(joined.edges),), dtype))
     kind = HiddenBoltzmann if n_hidden else VisibleBoltzmann
     return kind(layer, couplings, jnp.zeros((), dtype), n_visible)

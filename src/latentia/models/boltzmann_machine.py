@@ -2,8 +2,8 @@
 
 The energy and all that follows from it: :mod:`latentia.energies.boltzmann_machine`. Without hidden units
 F(x) = E(x), so that ratio matching and noise contrast learn without sampling. With hidden units the data enter
-through the mean-field bound, or through Gibbs sampling with x held. Small machines of both kinds learn by exact maximum
-likelihood. Patterns can also be stored without learning (:meth:`BoltzmannMachine.hopfield`), and couplings that are
+through the mean-field bound, or through Gibbs sampling with x held. Small machines of both kinds learn by exact
+maximum likelihood. Patterns can also be stored without learning (:meth:`BoltzmannMachine.hopfield`), and couplings that are
 known, of an Ising lattice for instance, be taken as they are (:meth:`BoltzmannMachine.from_couplings`).
 """
 
@@ -284,7 +284,7 @@ class BoltzmannMachine(BoltzmannEstimator):
         model: Any = machine.build(blueprint)
         joined = model.couplings
         if isinstance(joined, SparseCouplings):
-            new: Any = SparseCouplings(jnp.asarray(upper.data, jnp.float32), joined.graph)
+            new: Any = SparseCouplings(joined.graph, jnp.asarray(upper.data, jnp.float32))
         else:
             new = DenseCouplings(jnp.asarray(upper, jnp.float32))
         model = eqx.tree_at(lambda m: (m.couplings, m.units.bias), model, (new, jnp.asarray(bias)))

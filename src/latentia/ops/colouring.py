@@ -1,8 +1,8 @@
 """Graphs and their colourings: which sites may be updated at the same time.
 
 Sites that no edge joins are independent given all others, so that Gibbs sampling and mean field update them
-together. A colouring splits the sites into such sets. Two colours suffice exactly where no cycle has odd length; other graphs
-get more, never too few.
+together. A colouring splits the sites into such sets. Two colours suffice exactly where no cycle has odd length;
+other graphs get more, never too few.
 """
 
 from __future__ import annotations

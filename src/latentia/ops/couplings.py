@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int
 
 from latentia.core.model import Scalar
 from latentia.core.parameters import weight
-from latentia.ops.colouring import Graph
+from latentia.ops.colouring import Graph, graph
 
 Vector = Float[Array, " n"]
 #: (fields, data of the sites) → new values; element by element.
@@ -169,8 +169,8 @@ class DenseCouplings(AbstractCouplings):
 class SparseCouplings(AbstractCouplings):
     """One weight for every edge of a graph."""
 
-    weights: Float[Array, " edges"] = weight()
     graph: Graph = eqx.field(static=True)
+    weights: Float[Array, " edges"] = weight()
 
     @property
     def order(self) -> Int[np.ndarray, " n"]:
@@ -219,8 +219,6 @@ class SparseCouplings(AbstractCouplings):
 
     def held(self, x: Vector) -> Held:
         """The edges between the other sites."""
-        from latentia.ops.colouring import graph
-
         n, edges = x.shape[0], self.graph.edges
         seen = (edges < n).sum(axis=1)
         both, across, none = (np.flatnonzero(seen == k) for k in (2, 1, 0))
@@ -228,11 +226,11 @@ class SparseCouplings(AbstractCouplings):
         pulls = self.weights[across] * x[edges[across, 0]]
         field = jnp.zeros(rest.n, x.dtype).at[edges[across, 1] - n].add(pulls)
         quadratic = self.weights[both] @ (x[edges[both, 0]] * x[edges[both, 1]])
-        return Held(SparseCouplings(self.weights[none], rest), field, quadratic)
+        return Held(SparseCouplings(rest, self.weights[none]), field, quadratic)
 
     def uncoupled(self) -> Self:
         """W = 0."""
-        return type(self)(jnp.zeros_like(self.weights), self.graph)
+        return type(self)(self.graph, jnp.zeros_like(self.weights))
 
     def absolute(self) -> Vector:
         """Σ_j |W_ij|."""

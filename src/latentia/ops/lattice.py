@@ -1,7 +1,7 @@
 """Rectangular lattices, and what is known exactly of the Ising model on them.
 
-With spins s ∈ {−1, +1} and p(s) ∝ exp(K Σ_{neighbours} s_i s_j), the log Z of a finite lattice with periodic borders
-is known in closed form, for every size (Kaufman, 1949). In an infinite lattice the magnetisation sets in at
+With spins s ∈ {−1, +1} and p(s) ∝ exp(K Σ_{neighbours} s_i s_j), the log Z of a finite lattice with periodic
+borders is known in closed form, for every size (Kaufman, 1949). In an infinite lattice the magnetisation sets in at
 K_c = ½ log(1 + √2) ≈ 0.4407 (Onsager, 1944).
 """
 
