@@ -3,8 +3,8 @@
 The energy and all that follows from it: :mod:`latentia.energies.boltzmann_machine`. Without hidden units
 F(x) = E(x), so that ratio matching and noise contrast learn without sampling. With hidden units the data enter
 through the mean-field bound, or through Gibbs sampling with x held. Small machines of both kinds learn by exact
-maximum likelihood. Patterns can also be stored without learning (:meth:`BoltzmannMachine.hopfield`), and couplings that are
-known, of an Ising lattice for instance, be taken as they are (:meth:`BoltzmannMachine.from_couplings`).
+maximum likelihood. Patterns can also be stored without learning (:meth:`BoltzmannMachine.hopfield`), and known
+couplings, of an Ising lattice for instance, be taken as they are (:meth:`BoltzmannMachine.from_couplings`).
 """
 
 from __future__ import annotations
