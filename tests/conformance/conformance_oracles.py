@@ -524,7 +524,7 @@ def check_sweep(model: Any, x: Nodes, *, key: Any, fixed: Any = None, n: int = N
     known = is_discrete(model.z_space) or isinstance(model, ExactPosterior)
     drawn = statistics(new_x, new_z if known else np.zeros((n, 1)))
     assert worst_score(drawn, p, statistics(points, latent_means(model, points))) < 5
-    if is_discrete(model.x_space) and is_discrete(model.z_space):
+    if is_discrete(model.x_space) and is_discrete(model.z_space) and leaves(model.z_space):
         z = nodes(model.z_space, blank(model.z_space, 1)).points
         joint = -np.asarray(energies(model, points, z))
         joint = np.exp(joint - logsumexp(joint)).ravel()
