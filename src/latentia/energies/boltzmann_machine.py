@@ -114,7 +114,7 @@ class BoltzmannMachineModel(Tempered, Initialised):
             still = self._joined(fixed, jax.tree.map(lambda a: jnp.zeros(a.shape, bool), z))[order]
             always = jnp.where(s[order] == high, -jnp.inf, jnp.inf).astype(s.dtype)
             threshold = jnp.where(still, always, threshold)
-        return self._parted(self.couplings.sweep(s, lambda f, t: self._state(f > t), threshold).values)
+        return self._parted(self.couplings.drawn(s, threshold, low, high))
 
     def settle(self, s: Vector, fixed: Bool[Array, " n"]) -> Vector:
         """One sweep at zero temperature: every unit that is not fixed takes its better state, or stays at a tie."""

@@ -12,6 +12,7 @@ together.
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
@@ -32,6 +33,8 @@ Update = Callable[[Any, Any], Any]
 #: Sites of a dense machine whose fields are computed by one product. More of them make the product faster and the
 #: corrections within the block, which grow with its square, slower.
 BLOCK = 16
+#: Chains whose states fit into one word, and how many must move together for that to pay.
+WORD, FEWEST_PACKED = 32, 8
 
 
 class Swept(NamedTuple):
@@ -78,6 +81,13 @@ class AbstractCouplings(eqx.Module):
             s: values; those of the first sites are not read.
             update: what becomes of sites with some fields and data.
             data: a pytree of arrays over the sites, *in the order of the sweep*.
+        """
+
+    @abc.abstractmethod
+    def drawn(self, s: Vector, threshold: Vector, low: float, high: float) -> Vector:
+        """A sweep in which every site is ``high`` where its field is above a threshold, else ``low``.
+
+        Thresholds are *in the order of the sweep*; values are ``low`` or ``high`` before, too.
         """
 
     @abc.abstractmethod
@@ -151,6 +161,10 @@ class DenseCouplings(AbstractCouplings):
         s, fields = jax.lax.scan(block, s, (starts, rows, inside, jax.tree.map(blocked, data)))
         return Swept(s[:n], fields.reshape(-1)[:n])
 
+    def drawn(self, s: Vector, threshold: Vector, low: float, high: float) -> Vector:
+        """See :meth:`sweep`."""
+        return self.sweep(s, lambda f, t: jnp.where(f > t, high, low).astype(s.dtype), threshold).values
+
     def held(self, x: Vector) -> Held:
         """The lower right corner of W."""
         n = x.shape[0]
@@ -217,6 +231,10 @@ class SparseCouplings(AbstractCouplings):
             found.append(fields)
         return Swept(self._unplaced(jnp.concatenate(parts)), self._unplaced(jnp.concatenate(found)))
 
+    def drawn(self, s: Vector, threshold: Vector, low: float, high: float) -> Vector:
+        """See :meth:`sweep`; many chains at once keep the states of a site in the bits of one word."""
+        return _packable(self.graph, low, high)(self.weights, s, threshold)
+
     def held(self, x: Vector) -> Held:
         """The edges between the other sites."""
         n, edges = x.shape[0], self.graph.edges
@@ -238,3 +256,52 @@ class SparseCouplings(AbstractCouplings):
         for column in self.graph.edges.T:
             found = found.at[column].add(jnp.abs(self.weights))
         return found
+
+
+@functools.lru_cache(maxsize=64)
+def _packable(graph: Graph, low: float, high: float) -> Any:
+    """(weights, s, thresholds) → s after a sweep along a graph, and how many chains make it together.
+
+    Looking up neighbours takes longer than all else. Chains with the same weights look up the same places, so that
+    their states are packed into words, 32 chains to a word, and each word is looked up once.
+    """
+
+    def alone(weights: Any, s: Any, threshold: Any) -> Any:
+        update = lambda f, t: jnp.where(f > t, high, low).astype(s.dtype)  # noqa: E731
+        return SparseCouplings(graph, weights).sweep(s, update, threshold).values
+
+    @jax.custom_batching.custom_vmap
+    def sweep(weights: Any, s: Any, threshold: Any) -> Any:
+        return alone(weights, s, threshold)
+
+    @sweep.def_vmap
+    def together(n: int, batched: Any, weights: Any, s: Any, threshold: Any) -> Any:
+        if n < FEWEST_PACKED or list(batched) != [False, True, True]:
+            axes = tuple(0 if each else None for each in batched)
+            return jax.vmap(alone, in_axes=axes)(weights, s, threshold), True
+        packed = lambda s, t: _packed_sweep(graph, weights, s, t, low, high)  # noqa: E731
+        whole = n - n % WORD
+        words = lambda a: a[:whole].reshape(-1, WORD, a.shape[1])  # noqa: E731
+        found = [jax.vmap(packed)(words(s), words(threshold)).reshape(whole, -1)] if whole else []
+        found += [packed(s[whole:], threshold[whole:])] if n > whole else []
+        return jnp.concatenate(found), True
+
+    return sweep
+
+
+def _packed_sweep(graph: Graph, weights: Any, s: Any, threshold: Any, low: float, high: float) -> Any:
+    """A sweep of up to 32 chains, states in bits: (chains, n) → (chains, n)."""
+    shifts = jnp.arange(s.shape[0], dtype=jnp.uint32)[:, None]
+    pack = lambda on: jnp.sum(on.astype(jnp.uint32) << shifts, axis=0, dtype=jnp.uint32)  # noqa: E731
+    state = lambda words: jnp.where((words[None] >> shifts) & jnp.uint32(1) == 1, high, low).astype(s.dtype)  # noqa: E731
+    padded = jnp.append(weights, jnp.zeros(1, weights.dtype))
+    placed = pack(s == high)[graph.order]
+    parts = [placed[begin:end] for begin, end in graph.spans]
+    for shade, (begin, end) in enumerate(graph.spans):
+        words, fields = jnp.concatenate(parts), []
+        for piece in graph.pieces[shade]:
+            pairs = zip(piece.edges.T, piece.ends.T, strict=True)
+            terms = [padded[edges][None, :] * state(words[ends]) for edges, ends in pairs]
+            fields.append(sum(terms, jnp.zeros((s.shape[0], len(piece.ends)), s.dtype)))
+        parts[shade] = pack(jnp.concatenate(fields, axis=1) > threshold[:, begin:end])
+    return state(jnp.concatenate(parts)[np.argsort(graph.order)])
