@@ -11,7 +11,7 @@ from latentia.core.sharding import data_mesh
 from latentia.energies.rbm import RBMModel
 from latentia.estimator.training import Encode
 from latentia.learning import objective
-from latentia.learning.batches import Batches, RowOrder
+from latentia.learning.batches import Batches
 from latentia.learning.compiled import Carry, Inputs, run_chunk
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Optimizer
@@ -51,7 +51,7 @@ class Training:
         self.learner = GradientLearner(surrogate, optimizer, centring=centring)
         self.mesh = data_mesh(jax.devices()[:1], batch)
         self.prepare = Encode(model.x_space)
-        self.batches = Batches(X, None, RowOrder(len(X), batch, 0), self.mesh)
+        self.batches = Batches(X, None, batch, 0, self.mesh)
         self.chunk, self.step, self.key = chunk, 0, key
         self.carry: Any = Carry(model, self.learner.init(model, jax.numpy.asarray(X[:batch]), key=key))
         self.compile_seconds = 0.0

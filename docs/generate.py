@@ -22,6 +22,7 @@ from docstrings import to_markdown
 from latentia.commands.parameters import MANAGED, OBJECTS, descriptions
 from latentia.core import capabilities
 from latentia.core.algorithms import misfit
+from latentia.core.domains import KINDS
 from latentia.inference import SparseInference
 from latentia.learning import OBJECTIVES, fitting
 from latentia.learning.closed_form import ClosedFormML
@@ -30,6 +31,8 @@ from latentia.learning.em import EM
 from latentia.registry import FAMILIES, Family
 
 FOLDER = Path(__file__).parent / "families"
+#: Where a page wants the table of capabilities, and where that of domains.
+MARKER, DOMAINS_MARKER = "<!-- capabilities -->", "<!-- domains -->"
 LEARNERS = {"EM": EM, "closed form": ClosedFormML, "dictionary updates": lambda: Online(SparseInference())}
 
 
@@ -285,6 +288,27 @@ def write() -> list[Path]:
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
     return list(wanted)
+
+
+def capability_table() -> str:
+    """What a model may be able to do: what it inherits, writes and gets, from the classes themselves."""
+    rows = ["| inherit | write | get |", "|---|---|---|"]
+    for capability, methods, gives in capabilities.table():
+        rows.append(f"| `{capability.__name__}` | {', '.join(f'`{name}`' for name in methods)} | {gives} |")
+    return "\n".join(rows)
+
+
+def domain_table() -> str:
+    """The kinds of data, from the one list of them."""
+    rows = [f"| `{domain}` | {kind.values} |" for domain, kind in KINDS.items()]
+    return "\n".join(["| domain | values |", "|---|---|", *rows])
+
+
+def on_page_markdown(text: str, **_: Any) -> str:
+    """MkDocs' hook: put the tables of capabilities and of domains into their page."""
+    for marker, table in ((MARKER, capability_table), (DOMAINS_MARKER, domain_table)):
+        text = text.replace(marker, table()) if marker in text else text
+    return text
 
 
 def on_config(config: Any) -> Any:

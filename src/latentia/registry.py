@@ -38,10 +38,12 @@ class Family:
         """A fresh model of the tiny configuration, to ask what it can do."""
         import numpy as np
 
+        from latentia.ops.examples import Examples
+
         rng = np.random.default_rng(0)
         rows = rng.integers(0, 2, (20, 5)) if self.tiny_data == "binary" else rng.normal(size=(20, 3))
         estimator = self.estimator()(**self.tiny)
-        return estimator.build(estimator._blueprint(rows.astype(np.float32)))
+        return estimator.build(estimator._blueprint(Examples(rows.astype(np.float32))))
 
     @property
     def class_name(self) -> str:

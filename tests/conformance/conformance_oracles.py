@@ -37,6 +37,7 @@ from latentia.core.capabilities import (
 )
 from latentia.core.space import Space, encode, leaves
 from latentia.ops.arrays import cast_like
+from latentia.ops.examples import Examples
 
 #: Grid nodes per continuous dimension, by the number of continuous dimensions.
 PER_AXIS = {1: 400, 2: 90, 3: 44}
@@ -104,7 +105,7 @@ def perturbed(model: Any, seed: int) -> Any:
 def tiny(family: Any) -> tuple[Any, dict[str, Any]]:
     """(estimator, blueprint) of a family's tiny configuration for the toy data."""
     estimator = family.estimator()(**family.tiny)
-    return estimator, estimator._blueprint(toy_rows(family.tiny_data))
+    return estimator, estimator._blueprint(Examples(toy_rows(family.tiny_data)))
 
 
 def random_model(family: Any, seed: int = 0) -> Any:

@@ -60,6 +60,7 @@ from latentia.learning.closed_form import ClosedFormML
 from latentia.learning.em import EM
 from latentia.likelihood import can_enumerate, enumeration
 from latentia.likelihood.precision import batch_to_double, double
+from latentia.ops.examples import Examples
 from latentia.registry import FAMILIES
 
 MODELS = {family.name: random_model(family) for family in FAMILIES}
@@ -758,7 +759,7 @@ def test_fitting_raises_the_exact_likelihood(family):
     parameters_known = estimator.get_params()
     if "learning_rate" in parameters_known:  # the default rate is meant for larger data
         estimator.set_params(n_epochs=60, batch_size=30, learning_rate=10 * estimator.learning_rate, monitor=None)
-    blueprint = estimator._blueprint(rows)
+    blueprint = estimator._blueprint(Examples(rows))
     start = estimator.build(blueprint, seed=0)
     if isinstance(start, capabilities.Initialised):
         x = visibles(start, rows)

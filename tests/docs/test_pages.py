@@ -15,6 +15,7 @@ import pytest
 
 from latentia import learning, likelihood, registry
 from latentia.cli import cli
+from latentia.core.domains import KINDS
 
 from .pages import DOCS, GENERATED, PAGES, ROOT, code_blocks, name
 
@@ -231,3 +232,12 @@ def test_the_changelog_names_this_version():
     from latentia import __version__
 
     assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_architecture_page_gets_its_tables_from_the_code():
+    script = runpy.run_path(str(DOCS / "generate.py"), run_name="generate")
+    page = script["on_page_markdown"]((DOCS / "architecture.md").read_text(encoding="utf-8"))
+    assert "<!--" not in page
+    assert "| `Conditional` | `given` |" in page
+    for domain, kind in KINDS.items():
+        assert f"| `{domain}` | {kind.values} |" in page

@@ -19,6 +19,7 @@ from latentia import RBM, load
 from latentia.estimator import card
 from latentia.estimator.weights import input_weights, picture_shape
 from latentia.likelihood.result import LogLikelihood, LogZ
+from latentia.ops.examples import Examples
 from latentia.registry import FAMILIES
 
 X = (np.random.default_rng(0).random((40, 36)) < 0.4).astype(np.float32)
@@ -124,7 +125,7 @@ def test_every_family_has_a_card(family):
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 2, (12, 5)) if family.tiny_data == "binary" else rng.normal(size=(12, 3))
     estimator = family.estimator()(**family.tiny)
-    blueprint = estimator._blueprint(rows.astype(np.float32))
+    blueprint = estimator._blueprint(Examples(rows.astype(np.float32)))
     estimator.adopt(estimator.build(blueprint, seed=1), blueprint)
     made = card.card(estimator)
     assert "<dt>formula</dt>" in made, family.name

@@ -144,7 +144,7 @@ def test_scikit_learn_checks_of_weights_to_single_precision(estimator, monkeypat
     loose = functools.partial(compare, rtol=2e-3, atol=2e-4)
     monkeypatch.setattr(estimator_checks, "assert_allclose_dense_sparse", loose)
     estimator_checks.check_sample_weight_equivalence_on_dense_data(name, estimator)
-    if estimator.accepts_sparse:
+    if "sparse" in estimator.accepts:
         estimator_checks.check_sample_weight_equivalence_on_sparse_data(name, estimator)
 
 

@@ -24,6 +24,7 @@ from latentia.core.errors import (
 from latentia.estimator import training
 from latentia.learning.contrastive import Contrastive
 from latentia.learning.em import EM
+from latentia.ops.examples import Examples
 from latentia.samplers import Gibbs
 
 SMALL = {"n_components": 4, "batch_size": 20, "n_epochs": 2, "random_state": 0}
@@ -223,7 +224,11 @@ def test_every_block_of_large_data_is_looked_at(row, tmp_path, monkeypatch):
     np.save(tmp_path / "fine.npy", data)
     mapped = np.load(tmp_path / "fine.npy", mmap_mode="r")
     categorical = RBM(**SMALL, visible="categorical", monitor=None)
-    assert categorical._blueprint(data) == categorical._blueprint(mapped) == {"n_features": 6, "n_states": 4}
+    assert (
+        categorical._blueprint(Examples(data))
+        == categorical._blueprint(Examples(mapped))
+        == {"n_features": 6, "n_states": 4}
+    )
     with pytest.raises(DataError, match="0 to 3"):
         RBM(**SMALL, binarize="sample").fit(mapped)
     for value in (np.nan, -np.inf):

@@ -14,6 +14,7 @@ import pytest
 from machines import random_rbm
 from test_likelihood_enumeration import Coupled, coupled
 
+import latentia
 from latentia import likelihood
 from latentia.core.capabilities import Normalised
 from latentia.core.errors import (
@@ -26,6 +27,7 @@ from latentia.core.errors import (
 from latentia.core.model import AbstractModel
 from latentia.core.space import Space
 from latentia.likelihood.result import LogLikelihood, LogZ
+from latentia.ops import random
 
 KEY = jax.random.key(0)
 SMALL = {"n_temperatures": 40, "n_chains": 16, "n_replicas": 3, "n_burn_in": 40, "n_steps": 20}
@@ -162,3 +164,33 @@ def test_results_read_well():
     assert exact.as_dict()["details"] == {"odd": None, "list": [1.0, "a"]}
     with pytest.raises(AttributeError):
         exact.lower = 0.0  # type: ignore[misc]
+
+
+def test_one_evaluator_answers_for_directed_and_partly_directed_models_too():
+    rows = np.random.default_rng(0).integers(0, 2, (12, 4)).astype(np.float32)
+    dbn = latentia.DBN(hidden=(3, 2), n_epochs=1, pretraining_epochs=1, random_state=0).fit(rows)
+    vae = latentia.VAE(2, latents="bernoulli", hidden=(3,), n_epochs=1, random_state=0).fit(rows)
+    for estimator, option in ((dbn, {"n_samples": 20}), (vae, {"method": "importance", "n_samples": 20})):
+        found = likelihood.log_likelihood(estimator.model_, rows, key=random.key(0), **option)
+        own = estimator.log_likelihood(rows, **option)
+        assert found.as_dict()["estimate"] == own.estimate
+        assert found.method == own.method
+        assert likelihood.log_z(estimator.model_, key=random.key(0)).estimate == estimator.log_z().estimate
+        each = likelihood.log_probabilities(
+            estimator.model_, rows, key=random.key(0), log_z=estimator.log_z().estimate
+        )
+        np.testing.assert_allclose(each, estimator.score_samples(rows), rtol=1e-9)
+    assert (
+        "lower bound from 20 paths"
+        in likelihood.log_likelihood(dbn.model_, rows, key=random.key(0), n_samples=20).method
+    )
+    known = LogZ(1.0, 3.0, 2.0, 0.5, "told")
+    told = likelihood.log_likelihood(dbn.model_, rows, key=random.key(0), n_samples=20, normaliser=known)
+    assert told.width == pytest.approx(2.0)
+    rbm = random_rbm("bernoulli", "bernoulli", 4, 3, seed=0, scale=0.5)
+    told = likelihood.log_likelihood(rbm, rows, key=KEY, normaliser=known)
+    assert told.estimate == pytest.approx(-likelihood.free_energies(rbm, rows).mean() - 2.0)
+    with pytest.raises(ParameterError, match=r"no option 'n_samples'. It has: method, limit, n_temperatures"):
+        likelihood.log_likelihood(rbm, rows, key=KEY, n_samples=3)
+    with pytest.raises(ParameterError, match="n_samples must be an integer of at least 2"):
+        likelihood.log_likelihood(dbn.model_, rows, key=KEY, n_samples=1)

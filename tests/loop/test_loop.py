@@ -73,17 +73,17 @@ def test_a_divergence_is_rolled_back_halved_and_reported(X):
         def say(self, message):
             said.append(message)
 
-    from latentia.estimator import training
+    from latentia.estimator import fits
 
-    real = training.display
-    training.display = lambda verbose, title: Display()
+    real = fits.display
+    fits.display = lambda verbose, title: Display()
     try:
         # Every parameter drifts by 150 a step: ten steps of 150 pass the limit of 1000, of 75 not.
         drift = optax.stateless(lambda updates, params: jax.tree.map(lambda u: 150.0 + 0.0 * u, updates))
         rbm = RBM(**{**SMALL, "optimizer": drift, "n_epochs": 1, "centring": 0, "monitor": None})
         rbm.fit(X)
     finally:
-        training.display = real
+        fits.display = real
     assert len(said) == 1
     assert "rolled back" in said[0]
     assert "halved" in said[0]

@@ -21,6 +21,7 @@ from latentia.learning import OBJECTIVES
 from latentia.learning.reconstruction import Reconstruction
 from latentia.models.ppca import PPCAModel
 from latentia.ops.corruption import Corruption
+from latentia.ops.examples import Examples
 from latentia.ops.networks import (
     MLP,
     Convolution,
@@ -185,7 +186,7 @@ def test_every_variant_learns(grey, options):
 def test_the_start_knows_the_mean_and_the_scale_of_the_data(grey, real):
     def start(X, **options):
         estimator = Autoencoder(**options)
-        model = jax.jit(lambda: estimator.build(estimator._blueprint(X), seed=1))()
+        model = jax.jit(lambda: estimator.build(estimator._blueprint(Examples(X)), seed=1))()
         return eqx.filter_jit(lambda m, x: m.initialise(x, key=jax.random.key(0)))(model, jnp.asarray(X))
 
     model = start(50 * real, hidden=(200, 3))
@@ -207,7 +208,7 @@ def test_the_start_knows_the_mean_and_the_scale_of_the_data(grey, real):
 def test_real_data_are_corrupted_by_their_columns(grey, real):
     for X, relative in ((grey, False), (real, True)):
         estimator = Autoencoder(corruption="masking", corruption_level=0.3)
-        estimator.blueprint_ = estimator._blueprint(X)
+        estimator.blueprint_ = estimator._blueprint(Examples(X))
         objective = estimator._objective().surveyed(None, lambda X=X: jnp.asarray(X), key=jax.random.key(0))
         assert objective.corruption.level == 0.3
         blank = np.broadcast_to(objective.corruption.blank, X.shape[1:])
@@ -225,7 +226,7 @@ def test_denoising_undoes_the_noise(grey):
 
 
 def test_the_jacobian_is_exact_for_one_layer_and_in_random_directions_for_more(grey):
-    blueprint = Autoencoder()._blueprint(grey)
+    blueprint = Autoencoder()._blueprint(Examples(grey))
     for hidden, jacobian, wanted in [
         ((4,), "auto", "exact"), ((4, 3), "auto", "stochastic"), ((4, 3), "exact", "exact"),
         ((4,), "stochastic", "stochastic"),
@@ -380,7 +381,7 @@ def test_the_objective_refuses_what_it_does_not_know(message, options):
 
 def test_the_report_compares_with_pca(real):
     estimators = [Autoencoder(hidden=(k,)) for k in (2, 9)]
-    fitted, wide = (e.adopt(e.build(facts := e._blueprint(real)), facts) for e in estimators)
+    fitted, wide = (e.adopt(e.build(facts := e._blueprint(Examples(real))), facts) for e in estimators)
     pca = PCA(2).fit(real[:80])
     wanted = pca.inverse_transform(pca.transform(real[80:]))
     found = linear_reconstructions(fitted, real[:80], real[80:])

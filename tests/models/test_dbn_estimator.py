@@ -14,10 +14,11 @@ from sklearn.base import clone
 from latentia import DBN
 from latentia.core.errors import DataError, ParameterError
 from latentia.core.space import enumerate_states
-from latentia.energies.belief_net import DBNModel, row_bounds
+from latentia.energies.belief_net import DBNModel
 from latentia.estimator import saving
 from latentia.learning import contrastive
 from latentia.learning.up_down import up_down
+from latentia.likelihood.partly_directed import row_bounds
 from latentia.likelihood.precision import batch_to_double, double, to_double
 
 SMALL = {

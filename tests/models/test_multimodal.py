@@ -16,6 +16,7 @@ from latentia import MultimodalDBM
 from latentia.core.errors import DataError, ParameterError
 from latentia.likelihood import log_likelihood
 from latentia.likelihood.precision import double, to_double
+from latentia.ops.examples import Examples
 from latentia.recipes.wiki_multimodal import mean_average_precision
 
 SMALL = {"hidden": (3,), "joint": 2, "visible": "bernoulli", "n_epochs": 2, "random_state": 0}
@@ -38,7 +39,7 @@ def machine() -> MultimodalDBM:
 
 def test_every_pathway_ends_at_the_joint_layer_and_labels_too():
     deep = MultimodalDBM({"a": 4, "b": 3}, hidden=((5, 6), (7,)), joint=8, visible=("gaussian", "bernoulli"))
-    facts = deep._blueprint(np.random.default_rng(0).integers(0, 2, (9, 7)).astype(float))
+    facts = deep._blueprint(Examples(np.random.default_rng(0).integers(0, 2, (9, 7)).astype(float)))
     model = deep.build({**facts, "classes": [0, 1, 2]})
     sizes = [layer.n_statistics for layer in model.layers]
     named = {(sizes[i], sizes[j]) for i, j in model.edges}
@@ -52,7 +53,7 @@ def test_every_pathway_ends_at_the_joint_layer_and_labels_too():
 def test_the_likelihood_of_one_modality_sums_the_other_out():
     model = MultimodalDBM(WIDTHS, **SMALL)
     rows = np.column_stack(list(pairs(8).values()))
-    net = perturbed(model.build(model._blueprint(rows)), 1)
+    net = perturbed(model.build(model._blueprint(Examples(rows))), 1)
     with double():
         exact_net = to_double(net)
         states = [np.array(list(itertools.product((0.0, 1.0), repeat=n))) for n in (3, 2, 3, 3, 2)]

@@ -14,6 +14,7 @@ from latentia.core.errors import CapabilityError, LatentiaError
 from latentia.energies.rbm import RBMModel
 from latentia.likelihood.precision import double
 from latentia.models.stacked_autoencoder import Both, rbm_layer, unrolled
+from latentia.ops.examples import Examples
 from latentia.ops.networks import Dense
 from latentia.units import make
 
@@ -154,7 +155,7 @@ def test_rbms_of_real_data():
 
 def test_nothing_is_corrupted_as_a_whole_unless_asked(data):
     stack = StackedAutoencoder(emphasis=0.9)
-    stack.blueprint_ = stack._blueprint(data[0])
+    stack.blueprint_ = stack._blueprint(Examples(data[0]))
     assert stack._objective().corruption is None
     assert stack._objective().emphasis == 0.5
 
@@ -180,7 +181,7 @@ def test_fine_tuning_makes_a_classifier_that_is_saved(data, tmp_path):
 def test_the_classifier_begins_as_the_encoder(data):
     X, _ = data
     stack = StackedAutoencoder(hidden=(10, 6), activation="tanh")
-    facts = stack._blueprint(X)
+    facts = stack._blueprint(Examples(X))
     stack.adopt(stack.build(facts, seed=3), facts)
     assert stack.network_activation == "tanh"
     h = stack._network_inputs(X)
@@ -243,7 +244,7 @@ def test_wrong_data_are_explained(data):
 
 def test_layers_may_learn_at_a_rate_of_their_own(data):
     stack = StackedAutoencoder(hidden=(4, 2), pretraining_learning_rate=0.5, **SHORT)
-    stack.blueprint_ = stack._blueprint(data[0])
+    stack.blueprint_ = stack._blueprint(Examples(data[0]))
     stage = stack._denoiser(0, None)(data[0], jax.random.key(0))
     assert float(stage.learner.optimizer.learning_rate) == pytest.approx(0.5)
     assert eqx.is_array(stage.model.encoder.layers[0].weights)

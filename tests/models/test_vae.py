@@ -15,6 +15,7 @@ from latentia.core.errors import CapabilityError, DataError, FileFormatError, Pa
 from latentia.energies.vae_model import LinearVAEModel
 from latentia.energies.vae_parts import Reals, Sites
 from latentia.estimator import directed
+from latentia.ops.examples import Examples
 
 pytestmark = pytest.mark.usefixtures("hasty")
 SMALL = {"n_components": 2, "hidden": (6,), "n_epochs": 2, "batch_size": 32, "monitor": None, "random_state": 0}
@@ -234,12 +235,12 @@ def test_modules_of_ones_own(tmp_path):
 
 def test_visibles_follow_the_data():
     X = bits()
-    assert VAE()._blueprint(X)["visible"] == "bernoulli"
-    assert VAE()._blueprint(reals())["visible"] == "gaussian"
-    assert VAE(binarize="sample")._blueprint(np.full((4, 3), 0.5, np.float32))["visible"] == "bernoulli"
-    assert VAE(visible="categorical")._blueprint(2 * X)["n_states"] == 3
-    assert isinstance(VAE(decoder_hidden=()).build(VAE()._blueprint(reals())), LinearVAEModel)
-    assert not isinstance(VAE(decoder_hidden=()).build(VAE()._blueprint(X)), LinearVAEModel)
+    assert VAE()._blueprint(Examples(X))["visible"] == "bernoulli"
+    assert VAE()._blueprint(Examples(reals()))["visible"] == "gaussian"
+    assert VAE(binarize="sample")._blueprint(Examples(np.full((4, 3), 0.5, np.float32)))["visible"] == "bernoulli"
+    assert VAE(visible="categorical")._blueprint(Examples(2 * X))["n_states"] == 3
+    assert isinstance(VAE(decoder_hidden=()).build(VAE()._blueprint(Examples(reals()))), LinearVAEModel)
+    assert not isinstance(VAE(decoder_hidden=()).build(VAE()._blueprint(Examples(X))), LinearVAEModel)
 
 
 def test_categorical_sites_and_grey_values():

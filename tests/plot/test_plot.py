@@ -12,6 +12,7 @@ import latentia
 from latentia import plot
 from latentia.core.errors import CapabilityError, DataError, ParameterError, RunFolderError
 from latentia.likelihood.result import LogLikelihood
+from latentia.ops.examples import Examples
 from latentia.plot import shared
 from latentia.registry import FAMILIES
 
@@ -41,7 +42,7 @@ def untrained(family):
     n = 5 if family.tiny_data == "binary" else 3
     rows = RNG.integers(0, 2, (12, n)) if family.tiny_data == "binary" else RNG.normal(size=(12, n))
     estimator = family.estimator()(**family.tiny)
-    blueprint = estimator._blueprint(rows.astype(np.float32))
+    blueprint = estimator._blueprint(Examples(rows.astype(np.float32)))
     return estimator.adopt(estimator.build(blueprint, seed=1), blueprint), rows.astype(np.float32)
 
 

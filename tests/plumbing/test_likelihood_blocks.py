@@ -14,8 +14,9 @@ import pytest
 from latentia import DBM, DBN, RBM, VAE, likelihood, units
 from latentia.energies.rbm import RBMModel
 from latentia.estimator import card, rows
-from latentia.likelihood import ais, annealing, enumeration, importance, latent_annealing
+from latentia.likelihood import ais, annealing, enumeration, importance, latent_annealing, undirected
 from latentia.likelihood.precision import batch_to_double, double, to_double
+from latentia.ops.examples import Examples
 
 evidence = sys.modules["latentia.likelihood.evidence"]  # the function hides the module
 KEY, RNG = jax.random.key(3), np.random.default_rng(5)
@@ -75,7 +76,7 @@ def dbm():
 @pytest.fixture(scope="module")
 def vae():
     estimator = VAE(n_components=3, hidden=(4,), latents="bernoulli")
-    model = estimator.build(estimator._blueprint(ROWS), seed=2)
+    model = estimator.build(estimator._blueprint(Examples(ROWS)), seed=2)
     moved = lambda leaf: 1.5 * leaf + 0.3 if eqx.is_inexact_array(leaf) else leaf  # noqa: E731
     return jax.tree.map(moved, model)
 
@@ -158,11 +159,11 @@ def test_an_estimators_rows_come_in_blocks(rbm, monkeypatch):
 
 def test_annealed_rows_keep_their_own_numbers(dbm, monkeypatch):
     betas = annealing.path(4)
-    call = lambda: evidence._by_rows(evidence._bracketed, dbm, ROWS, betas, 3, key=KEY)  # noqa: E731
+    call = lambda: evidence.by_rows(evidence._bracketed, dbm, ROWS, betas, 3, key=KEY)  # noqa: E731
     _, forward, reverse = of_any_size(monkeypatch, evidence, "_ROWS", call, sizes=(3, 100))
     assert forward.shape == reverse.shape == (7, evidence.N_RUNS)
     same = np.repeat(ROWS[:1], 7, axis=0)  # rows that are alike still have random numbers of their own
-    _, forward, reverse = evidence._by_rows(evidence._bracketed, dbm, same, betas, 3, key=KEY)
+    _, forward, reverse = evidence.by_rows(evidence._bracketed, dbm, same, betas, 3, key=KEY)
     own_numbers(forward, reverse)
 
 
@@ -323,8 +324,8 @@ def test_all_parts_of_an_estimate_have_keys_of_their_own(rbm, vae, monkeypatch):
         raise Reached
 
     z = likelihood.LogZ(0.0, 0.0, 0.0, 0.0, "stub")
-    monkeypatch.setattr(likelihood, "log_z", spy("log Z", lambda *_: z))
-    monkeypatch.setattr(likelihood, "evidence", spy("evidence", stop))
+    monkeypatch.setattr(undirected, "log_z", spy("log Z", lambda *_: z))
+    monkeypatch.setattr(undirected, "evidence", spy("evidence", stop))
     with pytest.raises(Reached):
         likelihood.log_likelihood(rbm, ROWS, key=KEY)
     monkeypatch.setattr(importance, "row_bounds", spy("bounds", lambda *_: None))

@@ -19,6 +19,7 @@ from latentia import (
     MultimodalDBM,
     ProductOfExperts,
 )
+from latentia.ops.examples import Examples
 from latentia.report import latents, sprites
 from latentia.report.explorer import explore
 from latentia.report.latents import Missing, groups, pictures
@@ -32,7 +33,7 @@ REAL = (RNG.normal(size=(80, 6)) @ RNG.normal(size=(6, 12))).astype(np.float32)
 
 def fresh(estimator, rows):
     """Fitted, as far as pictures care: with random parameters, which nothing has to be compiled for."""
-    facts = estimator._blueprint(rows)
+    facts = estimator._blueprint(Examples(rows))
     return estimator.adopt(estimator.build(facts, seed=0), facts)
 
 

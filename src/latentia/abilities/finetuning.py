@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import types
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 import jax
@@ -26,6 +25,7 @@ from latentia.abilities import finetuning_run
 from latentia.abilities.finetuning_run import RECIPE_CHECKS, Lesson, Recipe
 from latentia.abilities.labels import class_codes, known_codes
 from latentia.core.errors import DivergenceError
+from latentia.core.run_folder import held
 from latentia.estimator import checks, saving
 from latentia.estimator.gradient import OptimizerName
 from latentia.estimator.rows import apply_rows
@@ -202,15 +202,15 @@ class Finetunes(abc.ABC):
         state = self.random_state if random_state is None else random_state
         seed = int(check_random_state(state).randint(2**31 - 1))
         lesson = self._lesson(np.asarray(self._network_inputs(X), np.float32), y, sample_weight)
-        try:
-            result = finetuning_run.run(self, self._feed_forward(), lesson, recipe, seed)
-        except DivergenceError as error:
-            if error.result is not None:
-                self._keep_classifier(error.result, lesson.classes)
-            raise
-        self._keep_classifier(result, lesson.classes)
-        if recipe.run_dir is not None:
-            saving.save(self, Path(recipe.run_dir) / "model.safetensors")
+        with held(recipe.run_dir):
+            try:
+                result = finetuning_run.run(self, self._feed_forward(), lesson, recipe, seed)
+            except DivergenceError as error:
+                if error.result is not None:
+                    self._keep_classifier(error.result, lesson.classes)
+                raise
+            self._keep_classifier(result, lesson.classes)
+            saving.save_run(self, recipe.run_dir)
         return self
 
     def _lesson(self, inputs: np.ndarray, y: Any, sample_weight: Any) -> Lesson:
@@ -222,8 +222,7 @@ class Finetunes(abc.ABC):
         known = np.asarray(vars(self).get("blueprint_", {}).get("classes", []))
         if known.size and set(classes.tolist()) <= set(known.tolist()):
             classes, codes = known, known_codes(classes[codes], known, kept.size)
-        rows = np.column_stack([inputs[kept], codes.astype(np.float32)])
-        return Lesson(rows, None if weights is None else weights[kept], classes)
+        return Lesson(inputs[kept], codes.astype(np.float32), None if weights is None else weights[kept], classes)
 
     def _keep_classifier(self, result: loop.Result, classes: np.ndarray) -> None:
         self.classifier_, self.classes_, self.finetune_history_ = result.model, classes, result.history

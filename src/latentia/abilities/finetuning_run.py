@@ -1,4 +1,4 @@
-"""One run of fine-tuning: its numbers, and the training loop on rows ``[inputs | label's number]``."""
+"""One run of fine-tuning: its numbers, and the training loop on inputs with labels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, cast, get_args
 
 import jax
@@ -15,15 +14,13 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from latentia.core.errors import DataError, DivergenceError, ParameterError
-from latentia.core.files import write_json
+from latentia.core.run_folder import RunFolder
 from latentia.core.space import encode
 from latentia.estimator import checks, training, weighing
 from latentia.estimator.digests import digests
 from latentia.estimator.gradient import LONGEST_CHUNK
 from latentia.estimator.rows import apply_rows
-from latentia.learning import checkpoint
 from latentia.learning import fit as loop
-from latentia.learning.batches import read_rows
 from latentia.learning.checkpoint import BEFORE
 from latentia.learning.committee import Committee, Separately
 from latentia.learning.feed_forward import AbstractClassifier, Activation, FeedForward
@@ -32,6 +29,7 @@ from latentia.learning.optimizer import Optimizer, Schedule
 from latentia.learning.progress import display
 from latentia.learning.supervised import CrossEntropy, LabelledRows
 from latentia.ops import random
+from latentia.ops.examples import Examples, WithLabels, side_by_side
 
 #: Most rows from which a normalised network takes the moments of its fields: two digits of a mean are enough.
 MOST_MOMENT_ROWS = 10_000
@@ -93,29 +91,38 @@ RECIPE_CHECKS: dict[str, checks.Check] = {
 
 @dataclasses.dataclass(frozen=True)
 class Lesson:
-    """What is learned from: rows ``[inputs | label's number]``, all of which count.
+    """What is learned from: inputs with labels, all of which count.
 
     Args:
-        rows: the rows.
+        inputs: a row for each example.
+        labels: the number of each example's class.
         weights: a positive weight for each, as it was given; None if all count alike.
         classes: the labels, by their numbers.
     """
 
-    rows: np.ndarray
+    inputs: np.ndarray
+    labels: np.ndarray
     weights: np.ndarray | None
     classes: np.ndarray
 
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def examples(self) -> Examples:
+        """Inputs and labels as the loop takes them."""
+        return Examples(WithLabels(self.inputs, self.labels))
+
     def part(self, numbers: np.ndarray) -> Lesson:
         """Some of the rows, each with its weight."""
-        return dataclasses.replace(
-            self, rows=self.rows[numbers], weights=None if self.weights is None else self.weights[numbers]
-        )
+        weights = None if self.weights is None else self.weights[numbers]
+        return Lesson(self.inputs[numbers], self.labels[numbers], weights, self.classes)
 
     def few(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Inputs and weights of some of the rows, spread evenly over them: what settles a network."""
-        n_rows = self.rows.shape[0]
+        n_rows = len(self)
         some = self.part(np.linspace(0, n_rows - 1, min(n_rows, MOST_MOMENT_ROWS)).astype(int))
-        return some.rows[:, :-1], weighing.mean_one(some.weights)
+        return some.inputs, weighing.mean_one(some.weights)
 
 
 def _begin(layers: list[Any], n_classes: int, recipe: Recipe, few: Any, seed: int) -> AbstractClassifier:
@@ -143,34 +150,34 @@ def run(estimator: Any, layers: list[Any], lesson: Lesson, recipe: Recipe, seed:
     """One run of the training loop, from given hidden layers."""
     train, held_out = lesson, None
     if recipe.early_stopping:
-        kept, held = _split(lesson.rows[:, -1], recipe.validation_fraction, seed)
+        kept, held = _split(lesson.labels, recipe.validation_fraction, seed)
         train, held_out = lesson.part(kept), lesson.part(held)
-    plan, few = _plan(recipe, train.rows.shape[0]), train.few()
+    plan, few = _plan(recipe, len(train)), train.few()
     if recipe.normalise:
         _check_moments(plan.batch_size, few[0].shape[0])
     network = _begin(layers, lesson.classes.size, recipe, few, seed)
-    folder = None if recipe.run_dir is None else Path(recipe.run_dir)
-    settings = loop.Settings(
-        n_steps=plan.n_steps,
-        batch_size=plan.batch_size,
-        seed=seed,
-        chunk=plan.chunk,
-        score=None if held_out is None else _scorer(few, network, held_out),
-        patience=recipe.patience if recipe.early_stopping else 0,
-        folder=folder,
-        resume=recipe.resume,
-        fingerprint="" if folder is None else _open_folder(estimator, folder, network, lesson, recipe, seed),
-        display=display(estimator.verbose, f"{type(estimator).__name__} fine-tuning"),
-    )
     learner, prepare = _learner(recipe, plan.n_steps), LabelledRows(network.x_space)
     weights, key = weighing.mean_one(train.weights), _keys(seed)[1]
-    try:
-        result = loop.fit(network, train.rows, learner, prepare, settings, key=key, weights=weights)
-    except DivergenceError as error:
-        if error.result is not None:
-            error.result = _settled(error.result, few)
-        raise
-    return _settled(result, few)
+    with training.run_folder(estimator, recipe, len(lesson)) as folder:
+        settings = loop.Settings(
+            n_steps=plan.n_steps,
+            batch_size=plan.batch_size,
+            seed=seed,
+            chunk=plan.chunk,
+            score=None if held_out is None else _scorer(few, network, held_out),
+            patience=recipe.patience if recipe.early_stopping else 0,
+            folder=folder,
+            resume=recipe.resume,
+            fingerprint="" if folder is None else _described(folder, network, lesson, recipe, seed),
+            display=display(estimator.verbose, f"{type(estimator).__name__} fine-tuning"),
+        )
+        try:
+            result = loop.fit(network, train.examples, learner, prepare, settings, key=key, weights=weights)
+        except DivergenceError as error:
+            if error.result is not None:
+                error.result = _settled(error.result, few)
+            raise
+        return _settled(result, few)
 
 
 def _settled(result: loop.Result, few: Any) -> loop.Result:
@@ -193,8 +200,6 @@ def _plan(recipe: Recipe, n_rows: int) -> training.Plan:
         n_steps=math.ceil(n_rows * recipe.n_epochs / batch_size),
         batch_size=batch_size,
         chunk=min(math.ceil(n_rows / batch_size), LONGEST_CHUNK),
-        run_dir=recipe.run_dir,
-        resume=recipe.resume,
     )
 
 
@@ -233,7 +238,7 @@ def _split(codes: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, n
 
 def _scorer(few: Any, network: AbstractClassifier, held_out: Lesson) -> Callable[[Any], float]:
     """How early stopping scores a network, settled by few rows: the weighted mean log p(y | x) of others."""
-    inputs, labels = encode(network.x_space, held_out.rows)
+    inputs, labels = encode(network.x_space, held_out.examples.parts)
 
     def score(network: AbstractClassifier) -> float:
         energies = apply_rows(_energy, network.settled(*few), inputs, labels)
@@ -242,15 +247,14 @@ def _scorer(few: Any, network: AbstractClassifier, held_out: Lesson) -> Callable
     return score
 
 
-def _open_folder(estimator: Any, folder: Path, network: Any, lesson: Lesson, recipe: Recipe, seed: int) -> Any:
-    """Make the run folder (or find it, to resume); what a run must share with the run it resumes."""
-    training.open_folder(estimator, _plan(recipe, lesson.rows.shape[0]), lesson.rows.shape[0])
-    if not checkpoint.exists(folder):
-        write_json(folder / "finetuning.json", _plain(recipe))
+def _described(folder: RunFolder, network: Any, lesson: Lesson, recipe: Recipe, seed: int) -> Any:
+    """Write the settings of a new run into its folder; what a run must share with the run it resumes."""
+    if not folder.has_checkpoint:
+        folder.write_finetuning(_plain(recipe))
     facts = {
         "random_state (its seed)": seed,
-        "the data": lesson.rows[:, :-1],
-        "the labels": (lesson.classes, lesson.rows[:, -1]),
+        "the data": lesson.inputs,
+        "the labels": (lesson.classes, lesson.labels),
         "sample_weight": weighing.mean_one(lesson.weights),
         "the model that it starts from": (network.blueprint, jax.tree.leaves(network)),
     }
@@ -260,11 +264,11 @@ def _open_folder(estimator: Any, folder: Path, network: Any, lesson: Lesson, rec
 
 def _earlier(network: Any, lesson: Lesson, recipe: Recipe, seed: int) -> str:
     """What earlier releases wrote into a checkpoint instead."""
-    plain, rows, weights = _plain(recipe), lesson.rows, weighing.mean_one(lesson.weights)
+    plain, rows, weights = _plain(recipe), lesson.examples, weighing.mean_one(lesson.weights)
     for name in ("n_networks", "activation", "normalise"):  # the blueprint says them
         plain.pop(name)
     found = hashlib.sha256(json.dumps([plain, seed, network.blueprint, list(rows.shape)]).encode())
-    few = read_rows(rows, np.linspace(0, rows.shape[0] - 1, 64).astype(int))
+    few = side_by_side(rows.read(np.linspace(0, len(rows) - 1, 64).astype(int)))
     for array in (few, *jax.tree.leaves(network), *([] if weights is None else [weights])):
         found.update(np.asarray(array, order="C").tobytes())
     return found.hexdigest()

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import equinox as eqx
@@ -15,13 +14,12 @@ import numpy as np
 
 from latentia.core.capabilities import ProxSplit
 from latentia.core.errors import CapabilityError, DivergenceError, ParameterError
-from latentia.core.files import write_json
+from latentia.core.run_folder import RunFolder
 from latentia.estimator import checks, saving, training
 from latentia.estimator.base import LatentEstimator
 from latentia.estimator.callbacks import told
 from latentia.estimator.digests import digests
 from latentia.inference.sparse.unrolled import LISTA, Activation, PSDEncoder, UnrolledLayer, encode_with
-from latentia.learning import checkpoint
 from latentia.learning.batches import read_rows
 from latentia.learning.checkpoint import BEFORE
 from latentia.learning.encoders import Journal, learn_lista, learn_psd
@@ -29,8 +27,6 @@ from latentia.learning.progress import display
 
 Kind = Literal["psd", "lista"]
 
-#: What a run folder calls the description of an encoder's training.
-FILE = "encoder.json"
 #: Parameters of an estimator that have no part in what an encoder learns.
 UNRELATED = ("run_dir", "resume", "verbose", "n_threads", "callbacks")
 
@@ -175,27 +171,26 @@ class Imitated(LatentEstimator):
         given = locals()
         recipe = Recipe(**{field.name: given[field.name] for field in dataclasses.fields(Recipe)})
         model = self._checked_recipe(recipe)
-        rows = self._validate(X, reset=False)
-        signals = np.asarray(model.signal(read_rows(rows, np.arange(rows.shape[0]))))
-        folder = None if run_dir is None else Path(run_dir)
-        journal = Journal(
-            folder=folder,
-            resume=bool(resume),
-            fingerprint="" if folder is None else _open_folder(self, folder, signals, recipe),
-            callbacks=tuple(callbacks or ()),
-            display=lambda stage: display(self.verbose, f"{type(self).__name__} {kind}: {stage}"),
-        )
-        with told(self, journal.callbacks) as begin:
-            begin()
-            try:
-                found = self._learn_encoder(recipe, X, signals, journal)
-            except DivergenceError as error:
-                if error.result is not None:
-                    self._keep_encoder(recipe, error.result.model, journal)
-                raise
-            self._keep_encoder(recipe, found, journal)
-        if folder is not None:
-            saving.save(self, folder / "model.safetensors")
+        signals = np.asarray(model.signal(self._accept(X, reset=False).read_all()))
+        plan = training.Plan(0, recipe.batch_size, 0, run_dir=run_dir, resume=recipe.resume)
+        with training.run_folder(self, plan, signals.shape[0]) as folder:
+            journal = Journal(
+                folder=folder,
+                resume=bool(resume),
+                fingerprint="" if folder is None else _described(self, folder, signals, recipe),
+                callbacks=tuple(callbacks or ()),
+                display=lambda stage: display(self.verbose, f"{type(self).__name__} {kind}: {stage}"),
+            )
+            with told(self, journal.callbacks) as begin:
+                begin()
+                try:
+                    found = self._learn_encoder(recipe, X, signals, journal)
+                except DivergenceError as error:
+                    if error.result is not None:
+                        self._keep_encoder(recipe, error.result.model, journal)
+                    raise
+                self._keep_encoder(recipe, found, journal)
+            saving.save_run(self, folder)
         return self
 
     def _checked_recipe(self, recipe: Recipe) -> Any:
@@ -247,8 +242,7 @@ class Imitated(LatentEstimator):
         found = vars(self).get(f"{using}_")
         if found is None:
             raise ParameterError(f"There is no {using!r} encoder yet. Call fit_encoder({using!r}, X) first.")
-        rows = self._validate(X, reset=False)
-        return encode_with(found.encoder, self.model_.signal(read_rows(rows, np.arange(rows.shape[0]))))
+        return encode_with(found.encoder, self.model_.signal(self._accept(X, reset=False).read_all()))
 
     def _forget_encoders(self) -> None:
         for name in (*self.parts, "encoder_history_"):
@@ -259,12 +253,10 @@ class Imitated(LatentEstimator):
         super()._keep(result)
 
 
-def _open_folder(estimator: Any, folder: Path, signals: np.ndarray, recipe: Recipe) -> dict[str, str]:
-    """Make the run folder (or find it, to resume); what a run must share with the run it resumes."""
-    plan = training.Plan(0, recipe.batch_size, 0, run_dir=folder, resume=recipe.resume)
-    training.open_folder(estimator, plan, signals.shape[0])
-    if not checkpoint.begun(folder):  # a run of which there is one keeps its own description
-        write_json(folder / FILE, recipe.plain)
+def _described(estimator: Any, folder: RunFolder, signals: np.ndarray, recipe: Recipe) -> dict[str, str]:
+    """Write the settings of a new run into its folder; what a run must share with the run it resumes."""
+    if not folder.is_begun:  # a run of which there is one keeps its own description
+        folder.write_encoder(recipe.plain)
     params = {k: v for k, v in estimator.get_params(deep=False).items() if k not in UNRELATED}
     facts = {
         **{f"{type(estimator).__name__}'s {name}": value for name, value in params.items()},

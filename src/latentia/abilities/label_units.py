@@ -9,12 +9,13 @@ from sklearn.utils.validation import column_or_1d
 
 from latentia.abilities.labels import class_codes, known_codes
 from latentia.core.errors import DataError
+from latentia.ops.examples import Examples
 
 
 class Labelled:
     """For estimators whose model has label units when ``fit`` is given y.
 
-    The blueprint then holds ``classes``; rows carry the label's number as their last column.
+    The blueprint then holds ``classes``; examples carry the label's number beside their data.
     """
 
     blueprint_: dict[str, Any]
@@ -37,15 +38,15 @@ class Labelled:
         if self.has_labels:
             self.classes_ = np.asarray(self.blueprint_["classes"])
 
-    def _targets(self, X: np.ndarray, y: Any) -> np.ndarray | None:
+    def _targets(self, X: Examples, y: Any) -> np.ndarray | None:
         if y is None:
             return None
-        return class_codes(y, X.shape[0])[1].astype(np.float32)
+        return class_codes(y, len(X))[1].astype(np.float32)
 
-    def _more_targets(self, X: np.ndarray, y: Any) -> np.ndarray | None:
+    def _more_targets(self, X: Examples, y: Any) -> np.ndarray | None:
         """Labels by the numbers that the model knows them by."""
         if self.has_labels:
-            return known_codes(y, np.asarray(self.blueprint_["classes"]), X.shape[0]).astype(np.float32)
+            return known_codes(y, np.asarray(self.blueprint_["classes"]), len(X)).astype(np.float32)
         if y is not None:
             raise DataError(
                 f"This {type(self).__name__} has learned without labels and has no label units; leave y out, or "

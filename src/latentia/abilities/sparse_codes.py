@@ -16,11 +16,13 @@ from latentia.abilities.imitation import Imitated
 from latentia.core.capabilities import ProxSplit
 from latentia.core.errors import DataError, ParameterError
 from latentia.estimator import checks, training
+from latentia.estimator.door import DataKind
 from latentia.estimator.rows_to_learn import LearningRows
 from latentia.estimator.scoring import average
 from latentia.imaging.patchwise import PatchDictionary
 from latentia.inference import SparseInference
 from latentia.ops import penalties
+from latentia.ops.examples import Examples
 from latentia.ops.whitening import mean_of
 
 Method = Literal["auto", "cd", "lars", "ista", "fista", "omp", "ols", "iht", "working"]
@@ -78,7 +80,7 @@ class SparseEstimator(PatchDictionary, Imitated):
     """Codes z = argmin ½‖x − zD‖² + penalty(z); families list the parameters in their own ``__init__``."""
 
     parameter_checks: ClassVar[Mapping[str, checks.Check]] = SPARSE_CHECKS
-    accepts_sparse: ClassVar[bool] = True
+    accepts: ClassVar[frozenset[DataKind]] = frozenset({"sparse"})
 
     alpha: float
     penalty: Any
@@ -161,11 +163,11 @@ class SparseEstimator(PatchDictionary, Imitated):
     def _signals(self, X: Any) -> Iterator[Any]:
         """The rows, checked, as float32 in blocks; a sparse matrix stays one, unless a mean must be subtracted."""
         check_is_fitted(self, "model_")
-        rows = self._validate(X, reset=False)
-        if sp.issparse(rows) and not self.center:
-            yield rows
+        rows = self._accept(X, reset=False)
+        if rows.is_sparse and not self.center:
+            yield rows.parts
         else:
-            yield from training.blocks(rows)
+            yield from rows.blocks()
 
     def codes(self, X: Any, *, output: Output = "csr") -> Any:
         """Codes with certificates: the :class:`latentia.inference.sparse.Codes` of the rows.
@@ -225,14 +227,16 @@ class SparseEstimator(PatchDictionary, Imitated):
             "objective(X) says how well every row is represented; score(X) compares models by its mean."
         )
 
-    def validation_scorer(self, rows: np.ndarray, weights: Any = None) -> Any:
+    def validation_scorer(self, rows: Any, weights: Any = None) -> Any:
         """Early stopping goes by the objective of held-out rows."""
-        inference = self._inference()
+        inference, examples = self._inference(), Examples.of(rows)
 
         def score(model: Any) -> float:
-            codes = inference.encode(model, rows)
-            found = codes.objective(model.signal(rows), np.asarray(model.dictionary), model.penalty)
-            return -average(found, weights)
+            found = []
+            for block in examples.portions():
+                codes = inference.encode(model, block)
+                found.append(codes.objective(model.signal(block), np.asarray(model.dictionary), model.penalty))
+            return -average(np.concatenate(found), weights)
 
         return score
 
@@ -253,10 +257,9 @@ class SparseEstimator(PatchDictionary, Imitated):
             model = eqx.tree_at(lambda m: m.mean, model, jnp.asarray(mean, model.mean.dtype))
         return model
 
-    def _rows(self, X: Any, *, purpose: str) -> Any:
+    def _check_domain(self, X: Examples, spaces: Any) -> None:
         """Any finite numbers will do."""
-        del purpose
-        return X
+        del X, spaces
 
 
 def checked_dictionary(dictionary: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from latentia.core.errors import UnknownNameError
+from latentia.core.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from latentia.callbacks.logger import Logger
@@ -52,10 +53,12 @@ def by_name(name: str, run_dir: str | Path) -> Logger:
     from latentia.callbacks.tensorboard_log import TensorBoard
     from latentia.callbacks.wandb_log import WeightsAndBiases
 
-    folder = Path(run_dir)
+    folder = RunFolder.of(run_dir)
     if name == "tensorboard":
-        return TensorBoard(folder / "tensorboard")
-    return MLflow(name=folder.name) if name == "mlflow" else WeightsAndBiases(name=folder.name, folder=folder)
+        return TensorBoard(folder.tensorboard)
+    if name == "mlflow":
+        return MLflow(name=folder.path.name)
+    return WeightsAndBiases(name=folder.path.name, folder=folder.path)
 
 
 def __getattr__(name: str) -> Any:

@@ -16,20 +16,18 @@ import json
 import math
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from matplotlib.figure import Figure
 
 from latentia import plot
 from latentia.core.errors import LatentiaError, MissingPackageError, ParameterError
-from latentia.core.files import write_json
+from latentia.core.run_folder import LOGS, RunFolder
 from latentia.estimator.callbacks import Callback, Outcome
-from latentia.learning import checkpoint
 from latentia.learning.fit import Event
 
 #: Where a run folder remembers its logs.
-MEMORY = "logs.json"
+MEMORY = LOGS
 #: Parameters that say how a run is shown or stored, not what is learned.
 _HOUSEKEEPING = ("callbacks", "resume", "run_dir", "verbose")
 _PICTURES = ("filters", "samples")
@@ -103,7 +101,7 @@ class Logger(Callback):
     def begin(self, estimator: Any, *, goes_on: bool = False) -> None:
         """Open the log: the old one for a run that is resumed or a further pass, else a new one."""
         folder = _folder(estimator)
-        self._resumed = bool(folder and getattr(estimator, "resume", False) and checkpoint.begun(folder))
+        self._resumed = bool(folder and getattr(estimator, "resume", False) and folder.is_begun)
         place = self._place if goes_on else _remembered(folder, self.kind) if self._resumed else None
         self._before = self._so_far if goes_on and place else (0, 0.0, 0.0)
         self._broken, self._reached, self._rows = False, {}, 0
@@ -226,23 +224,15 @@ def _numbers(estimator: Any) -> dict[str, float]:
     return {name: float(vars(estimator)[key]) for name, key in names.items() if key in vars(estimator)}
 
 
-def _folder(estimator: Any) -> Path | None:
+def _folder(estimator: Any) -> RunFolder | None:
     folder = getattr(estimator, "run_dir", None)
-    return None if folder is None else Path(folder)
+    return None if folder is None else RunFolder.of(folder)
 
 
-def _memory(folder: Path) -> dict[str, str]:
-    try:
-        found = json.loads((folder / MEMORY).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _remembered(folder: Path | None, kind: str) -> str | None:
-    place = None if folder is None else _memory(folder).get(kind)
+def _remembered(folder: RunFolder | None, kind: str) -> str | None:
+    place = None if folder is None else folder.read_logs().get(kind)
     return place if isinstance(place, str) else None
 
 
-def _remember(folder: Path, kind: str, place: str) -> None:
-    write_json(folder / MEMORY, {**_memory(folder), kind: place})
+def _remember(folder: RunFolder, kind: str, place: str) -> None:
+    folder.write_logs({**folder.read_logs(), kind: place})

@@ -17,8 +17,9 @@ from latentia.commands import fit as fitting
 from latentia.commands.console import duration, emit, json_option, quiet_option, say, working, wrapped
 from latentia.commands.errors import Interrupted, was_interrupted
 from latentia.commands.evaluate import evaluation
-from latentia.commands.inputs import EVALUATION, MODEL, Source
+from latentia.commands.inputs import Source
 from latentia.core.errors import RunFolderError
+from latentia.core.run_folder import RunFolder
 
 #: (the telling figure in words, the same as numbers by name) of a fitted estimator.
 Finding = tuple[list[str], dict[str, float]]
@@ -228,7 +229,7 @@ def _page(folder: Path, runs: list[Path], quiet: bool) -> Path:
     with working("writing the report", quiet=quiet):
         from latentia.report import build_report
 
-        return build_report(runs, out=folder / "report.html", title="Latentia: one model of each kind")
+        return build_report(runs, out=RunFolder(folder).report, title="Latentia: one model of each kind")
 
 
 def _walk(folder: Path, settings: Settings, *, resume: bool, quiet: bool, as_json: bool) -> list[dict[str, Any]]:
@@ -248,13 +249,12 @@ def _walk(folder: Path, settings: Settings, *, resume: bool, quiet: bool, as_jso
 def _visit(stop: Stop, folder: Path, *, resume: bool, quiet: bool) -> tuple[dict[str, Any], list[str]]:
     """(what the JSON tells, what a person reads) of one stop."""
     import latentia
-    from latentia.core.files import write_json
 
     run = folder / stop.name
     with working("loading the data", quiet=quiet):
         source = stop.load(folder)
-    if resume and (run / MODEL).is_file():
-        estimator, lines = latentia.load(run / MODEL), ["trained before"]
+    if resume and RunFolder(run).is_complete:
+        estimator, lines = latentia.load(RunFolder(run).model), ["trained before"]
     else:
         verbose = fitting.verbosity(quiet=quiet, verbose=False)
         kind = getattr(latentia, stop.model)
@@ -266,7 +266,7 @@ def _visit(stop: Stop, folder: Path, *, resume: bool, quiet: bool) -> tuple[dict
         result, interval = evaluation(estimator, source, rows, split, stop.likelihood, run)
         found, numbers = stop.find(estimator, source.dataset.X, rows, interval)
         result = {key: value for key, value in result.items() if key != "written"} | numbers
-        write_json(run / EVALUATION, result)
+        RunFolder(run).write_evaluation(result)
     lines += found
     if interval is not None and interval.warning:
         lines.append(f"warning: {interval.warning}")

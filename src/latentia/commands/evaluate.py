@@ -10,7 +10,9 @@ import click
 
 from latentia.commands.completion import complete_data
 from latentia.commands.console import duration, emit, json_option, quiet_option, remark, told, working
-from latentia.commands.inputs import EVALUATION, Source, data_option, open_run, run_argument, split_option
+from latentia.commands.inputs import Source, data_option, open_run, run_argument, split_option
+from latentia.core.atomic import write_json
+from latentia.core.run_folder import EVALUATION, RunFolder
 
 METHODS = ("auto", "exact", "ais")
 
@@ -22,7 +24,7 @@ METHODS = ("auto", "exact", "ais")
 @click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True, help="How to find log Z.")
 @click.option("--temperatures", type=click.IntRange(2), help="Steps of the annealing. [default: 2000]")
 @click.option("--chains", type=click.IntRange(2), help="Annealing runs in each direction. [default: 256]")
-@click.option("--out", type=click.Path(path_type=Path), help="JSON file. [default: evaluation.json in the run]")
+@click.option("--out", type=click.Path(path_type=Path), help=f"JSON file. [default: {EVALUATION} in the run]")
 @data_option
 @quiet_option
 @json_option
@@ -82,7 +84,6 @@ def evaluation(
     codes by their objective and autoencoders by their loss.
     """
     from latentia.abilities.sparse_codes import SparseEstimator
-    from latentia.core.files import write_json
     from latentia.estimator.energy import UnnormalisedEstimator
     from latentia.estimator.reconstructing import ReconstructionEstimator
 
@@ -108,10 +109,12 @@ def evaluation(
     if labels is not None and predict is not None:
         result |= accuracy(predict(rows), labels)
     result["seconds"] = time.perf_counter() - begin
-    target = out or (folder / EVALUATION if folder else None)
-    if target is not None:
-        write_json(target, result)
-        result["written"] = str(target)
+    if out is not None:
+        write_json(out, result)
+        result["written"] = str(out)
+    elif folder is not None:
+        RunFolder(folder).write_evaluation(result)
+        result["written"] = str(RunFolder(folder).evaluation)
     return result, interval
 
 

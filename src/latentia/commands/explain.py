@@ -16,6 +16,7 @@ from latentia.commands import parameters, signatures
 from latentia.commands.completion import complete_family
 from latentia.commands.console import NARROW, emit, json_option, quiet_option, width, working
 from latentia.commands.models import describe
+from latentia.core.domains import KINDS
 from latentia.registry import Family, family
 
 #: Capabilities that say how latents and data follow from one another.
@@ -94,7 +95,7 @@ def _text(facts: dict[str, Any]) -> str:
     page.formulas("Conditionals", facts["conditionals"], given)
     other = " by default; others with --visible" if facts["other_domains"] else ""
     page.heading("Data")
-    page.line(f"{' and '.join(facts['domains'])}{other}", "  ")
+    page.line(f"{' and '.join(f'{name} ({KINDS[name].values})' for name in facts['domains'])}{other}", "  ")
     _ways(page, facts)
     page.heading("What its model can do")
     page.terms([(name, about) for name, about in facts["capabilities"].items() if name not in _GIVEN])

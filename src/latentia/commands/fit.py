@@ -18,7 +18,7 @@ from latentia.commands.completion import complete_data, complete_family
 from latentia.commands.console import duration, emit, json_option, told, working
 from latentia.commands.errors import Interrupted, was_interrupted
 from latentia.commands.guide import Reading
-from latentia.commands.inputs import CONFIG, MODEL, Source, data_option, load_data, read_config, target_option
+from latentia.commands.inputs import Source, data_option, load_data, target_option
 from latentia.core.errors import (
     CapabilityError,
     DataError,
@@ -28,6 +28,7 @@ from latentia.core.errors import (
     RunFolderError,
     UnknownNameError,
 )
+from latentia.core.run_folder import RunFolder
 from latentia.registry import FAMILIES, Family, family
 
 
@@ -115,7 +116,6 @@ def run_options() -> list[click.Parameter]:
     return list(reversed(carrier.__click_params__))  # pyright: ignore[reportFunctionMemberAccess]
 
 
-METRICS = "metrics.jsonl"
 #: A size to show in the example, by the parameter that a family has for it.
 _SIZES = {"n_components": "--n-components 64 ", "hidden": "--hidden 200,100 "}
 RUN_PARAMS = ("data", "out", "resume", "target", "data_options", "logs", "quiet", "verbose", "as_json", "help")
@@ -167,7 +167,7 @@ def _fit(
         "resume": resume,
         "verbose": verbosity(quiet=quiet, verbose=verbose),
     }
-    check_folder(out, resume)
+    RunFolder(out).refuse(resume=resume, option="--out", resuming="--resume")
     if logs:
         from latentia.callbacks import by_name
 
@@ -182,7 +182,7 @@ def _fit(
         estimator = entry.estimator()(**{name: value for name, value in params.items() if name in known})
         check_parameters(estimator, estimator.parameter_checks)  # before data are loaded or folders made
         if target is None and resume:
-            target = (read_config(out).get("data") or {}).get("target")
+            target = (RunFolder(out).read_config().get("data") or {}).get("target")
         check_target(entry, target)
         source = load_data(data, dict(data_options), target)
     try:
@@ -200,7 +200,7 @@ def _settled(entry: Family, out: Path, resume: bool) -> dict[str, Any]:
 
     A run can go on only with the seed that it began with, so one is always drawn and written down.
     """
-    config = read_config(out) if resume else {}
+    config = RunFolder(out).read_config() if resume else {}
     if not config:
         return {"random_state": secrets.randbelow(2**31)}
     if config.get("family") != entry.name:
@@ -226,60 +226,45 @@ def verbosity(*, quiet: bool, verbose: bool) -> int:
     return int(not quiet and (verbose or sys.stderr.isatty()))
 
 
-def check_folder(out: Path, resume: bool) -> None:
-    """Refuse early what the training would refuse late."""
-    if out.exists() and not out.is_dir():
-        raise RunFolderError(f"{out} is a file, not a folder. Choose another --out.")
-    if not resume and out.is_dir() and any(out.iterdir()):
-        raise RunFolderError(
-            f"The run folder {out} exists already and is not empty. Choose another --out, or pass --resume "
-            "to go on with the run in it."
-        )
-
-
 def train(estimator: Any, source: Source, out: Path) -> None:
     """Fit, and leave in the folder what the estimator does not know: the data, the time, the machine."""
-    from latentia.core.files import write_json
-    from latentia.learning import checkpoint
+    folder = RunFolder(out)
+    with folder.held():
+        _train(estimator, source, folder)
 
-    before, fresh = read_config(out), not (out.is_dir() and any(out.iterdir()))
+
+def _train(estimator: Any, source: Source, folder: RunFolder) -> None:
+    from latentia.estimator.saving import save_run
+
+    before, fresh = folder.read_config(), folder.is_empty
     try:
         labels = None if source.target is None else source.dataset.y
         estimator.fit(source.dataset.X, labels)
     except (RunFolderError, FileFormatError):
         if before:  # refused: the run in the folder stays what it was
-            write_json(out / CONFIG, before)
+            folder.write_config(before)
         raise
     except (ParameterError, DataError, CapabilityError):
-        if fresh and not checkpoint.begun(out):
-            _leave_nothing(out)  # so that the corrected command does not stumble over the folder
+        if fresh and not folder.is_begun:
+            folder.remove_description()  # so that the corrected command does not stumble over the folder
         raise
     except BaseException:
         with contextlib.suppress(LatentiaError, OSError):  # the first error is the one to tell
-            _describe(estimator, source, out)
+            _describe(estimator, source, folder)
         raise
     names = source.dataset.feature_names
     if names is not None and len(names) == estimator.n_features_in_:
         import numpy as np
 
         estimator.feature_names_in_ = np.asarray(names, dtype=object)
-    if names is not None or not (out / MODEL).is_file():
-        estimator.save(out / MODEL)
-    _describe(estimator, source, out)
+    if names is not None or not folder.is_complete:
+        save_run(estimator, folder)
+    _describe(estimator, source, folder)
 
 
-def _leave_nothing(out: Path) -> None:
-    with contextlib.suppress(OSError):
-        for name in (CONFIG, METRICS):
-            (out / name).unlink(missing_ok=True)
-        out.rmdir()
-
-
-def _describe(estimator: Any, source: Source, out: Path) -> None:
-    from latentia.core.files import write_json
-
-    config = read_config(out)
-    if not config and not (out / MODEL).is_file():
+def _describe(estimator: Any, source: Source, folder: RunFolder) -> None:
+    config = folder.read_config()
+    if not config and not folder.is_complete:
         return  # nothing was begun: leave no folder behind
     known = {"family": estimator.family, "n_rows": int(source.dataset.X.shape[0])}
     times = {
@@ -287,7 +272,7 @@ def _describe(estimator: Any, source: Source, out: Path) -> None:
         "compile_seconds": getattr(estimator, "compile_seconds_", None),
     }
     found = {"data": source.describe(), **times, "environment": environment()}
-    write_json(out / CONFIG, {**known, **config, **found})
+    folder.write_config({**known, **config, **found})
 
 
 def environment() -> dict[str, Any]:
@@ -347,10 +332,8 @@ def _text(summary: dict[str, Any]) -> str:
 
 
 def _how_to_resume(ctx: click.Context, out: Path) -> str:
-    from latentia.learning import checkpoint
-
     words = list(ctx.find_root().obj or [])
     words += [] if "--resume" in words else ["--resume"]
-    if not checkpoint.begun(out):
+    if not RunFolder(out).is_begun:
         return "Interrupted before anything was saved. Run the same command to begin anew."
     return f"Interrupted. What was learnt is in {out}; go on with:\n  latentia {shlex.join(words)}"

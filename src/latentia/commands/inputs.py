@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import click
 from latentia.commands.console import remark
 from latentia.commands.parameters import Value
 from latentia.core.errors import DataError, FileFormatError, ParameterError, RunFolderError
+from latentia.core.run_folder import CONFIG, MODEL, RunFolder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 TABLES = (".csv", ".parquet")
 #: The name of labels that data bring beside their rows: data sets by name, arrays in an .npz file.
 OWN_LABELS = "y"
-MODEL, CONFIG, EVALUATION = "model.safetensors", "config.json", "evaluation.json"
 
 
 class KeyValue(click.ParamType):
@@ -209,32 +208,20 @@ class Run:
 def open_run(path: Path) -> Run:
     """The run folder or model file at ``path``."""
     if path.is_dir():
-        model = path / MODEL
-        if not model.is_file():
-            unfinished = (path / "checkpoint.safetensors").is_file()
+        folder = RunFolder(path)
+        if not folder.is_complete:
             why = (
-                "its training has not finished: go on with fit … --resume" if unfinished else "it is no run folder"
+                "its training has not finished: go on with fit … --resume"
+                if folder.has_checkpoint
+                else "it is no run folder"
             )
             raise RunFolderError(f"There is no {MODEL} in {path}; {why}.")
-        return Run(model, path, read_config(path))
+        return Run(folder.model, path, folder.read_config())
     if not path.exists():
         raise RunFolderError(f"There is no run folder or model file at {path}. Check the path.")
-    inside = path.name == MODEL and (path.parent / CONFIG).is_file()
-    return Run(path, path.parent if inside else None, read_config(path.parent) if inside else {})
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The settings in a run folder; empty if there are none."""
-    path = folder / CONFIG
-    if not path.is_file():
-        return {}
-    try:
-        config = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise FileFormatError(f"{path} is not JSON ({error}). It may be cut off; restore a copy.") from error
-    if not isinstance(config, dict):
-        raise FileFormatError(f"{path} does not hold settings. Restore a copy.")
-    return config
+    around = RunFolder(path.parent)
+    inside = path.name == MODEL and around.config.is_file()
+    return Run(path, path.parent if inside else None, around.read_config() if inside else {})
 
 
 run_argument = click.argument("run", metavar="RUN_OR_MODEL", type=click.Path(path_type=Path))

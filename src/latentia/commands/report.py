@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from latentia.commands.console import emit, json_option, quiet_option, told, working
+from latentia.core.run_folder import REPORT
 
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="HTML file. [default: report.html in the first run]")
+@click.option("--out", type=click.Path(path_type=Path), help=f"HTML file. [default: {REPORT} in the first run]")
 @click.option("--title", help="Heading of the page.")
 @quiet_option
 @json_option

@@ -12,8 +12,8 @@ import click
 from latentia.commands.completion import complete_recipe
 from latentia.commands.console import emit, json_option, quiet_option, say, table, working, wrapped
 from latentia.commands.errors import Interrupted, was_interrupted
-from latentia.commands.inputs import CONFIG
 from latentia.core.errors import UnknownNameError
+from latentia.core.run_folder import RunFolder
 
 
 @click.command()
@@ -75,7 +75,7 @@ def reproduce(
         raise
     finally:
         HUSHED.reset(token)
-    if (out / CONFIG).is_file():
+    if RunFolder(out).config.is_file():
         from latentia.report import build_report
 
         with working("writing the report", quiet=quiet):
@@ -87,7 +87,7 @@ def _what_is_left(out: Path) -> str:
     if not out.is_dir() or not any(out.iterdir()):
         return "Interrupted, and nothing was written. Run the same command to begin anew."
     again = "the same command with another --out begins anew"
-    show = f": 'latentia report {shlex.quote(str(out))}' shows it" if (out / CONFIG).is_file() else ""
+    show = f": 'latentia report {shlex.quote(str(out))}' shows it" if RunFolder(out).config.is_file() else ""
     return f"Interrupted. What was learned is in {out}{show}; {again}."
 
 

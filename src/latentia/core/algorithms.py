@@ -15,7 +15,8 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PRNGKeyArray
 
-from latentia.core import space
+from latentia.core import conditioning
+from latentia.core.capabilities import Conditional
 from latentia.core.errors import CapabilityError
 from latentia.core.model import AbstractModel, AbstractPosterior, Scalar
 from latentia.core.space import Domain
@@ -37,6 +38,11 @@ class AbstractAlgorithm(eqx.Module):
     def name(self) -> str:
         """What error messages call it."""
         return type(self).__name__
+
+    @property
+    def conditional(self) -> bool:
+        """Whether it works on p(y | c) of a :class:`~latentia.core.capabilities.Conditional` model, row by row."""
+        return False
 
 
 class AbstractInference(AbstractAlgorithm):
@@ -63,6 +69,11 @@ class AbstractSampler(AbstractAlgorithm):
     def domains(self) -> tuple[Domain, ...]:
         """The domains that the visibles may have; by default all."""
         return get_args(Domain)
+
+    @property
+    def conditional(self) -> bool:
+        """A chain follows given(c) of its own context (see :func:`latentia.samplers.advance`)."""
+        return True
 
     @property
     def settles(self) -> bool:
@@ -213,12 +224,16 @@ def foreign(algorithm: AbstractAlgorithm, model: AbstractModel) -> list[str]:
     """The domains of the model's visibles that the algorithm cannot work in."""
     if not isinstance(algorithm, AbstractSampler | AbstractObjective | AbstractLearner):
         return []
-    return sorted({leaf.domain for leaf in space.leaves(model.x_space)} - set(algorithm.domains))
+    return sorted({leaf.domain for leaf in jax.tree.leaves(model.x_space)} - set(algorithm.domains))
 
 
 def misfit(algorithm: AbstractAlgorithm, model: AbstractModel) -> str | None:
     """Why the algorithm cannot be used with the model; None if it can."""
     reasons = []
+    if isinstance(model, Conditional):
+        if not algorithm.conditional:
+            return "it works on p(x) of whole examples, not on p(y | c) with a context for every row"
+        model = conditioning.kind(model)
     lacking = missing(algorithm, model)
     if lacking:
         needs = (" or ".join(f"{c.__name__} ({', '.join(_methods(c))})" for c in _either(n)) for n in lacking)
@@ -233,19 +248,24 @@ def misfit(algorithm: AbstractAlgorithm, model: AbstractModel) -> str | None:
 def _latent_misfit(algorithm: AbstractAlgorithm, model: AbstractModel) -> list[str]:
     if not isinstance(algorithm, AbstractObjective | AbstractLearner) or algorithm.latent_domains is None:
         return []
-    found = {leaf.domain for leaf in space.leaves(model.z_space)}
+    found = {leaf.domain for leaf in jax.tree.leaves(model.z_space)}
     if not found:
         return ["it needs latents, and the model has none"]
     strange = sorted(found - set(algorithm.latent_domains))
     return [f"it infers {_list(algorithm.latent_domains)} latents, not {_list(strange)} ones"] if strange else []
 
 
-def require(algorithm: AbstractAlgorithm, model: AbstractModel, *, fitting: Iterable[str] = ()) -> None:
-    """Raise a :class:`CapabilityError` that says what is missing and which algorithms would fit."""
+def require(
+    algorithm: AbstractAlgorithm, model: AbstractModel, *, fitting: Iterable[str] | Callable[[], Iterable[str]] = ()
+) -> None:
+    """Raise a :class:`CapabilityError` that says what is missing and which algorithms would fit.
+
+    ``fitting`` names those, or is a function that finds them when they are needed.
+    """
     reason = misfit(algorithm, model)
     if reason is None:
         return
-    fits = list(fitting)
+    fits = list(fitting() if callable(fitting) else fitting)
     hint = f" Objectives that fit: {', '.join(fits)}." if fits else ""
     raise CapabilityError(f"{algorithm.name} cannot be used with {type(model).__name__}: {reason}.{hint}")
 

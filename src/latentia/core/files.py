@@ -5,64 +5,22 @@ Nothing in such a file is executed: it holds named arrays, a JSON description an
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from latentia.core.errors import FileFormatError, RunFolderError
+from latentia.core.atomic import write_atomically, write_json
+from latentia.core.errors import FileFormatError
+
+__all__ = ["FORMAT_VERSION", "read_arrays", "write_arrays", "write_atomically", "write_json"]
 
 #: The version of the layout; a file with a higher one was written by a newer release.
 FORMAT_VERSION = 1
 _DESCRIPTION, _DIGEST, _VERSION = "latentia", "sha256", "format_version"
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace ``path`` by ``content`` or leave it as it was: never a half-written file."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o666 & ~_umask())  # temporary files are private; this one is not
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise RunFolderError(_explain(path, error)) from error
-
-
-def _umask() -> int:
-    """The permissions that new files are not to have; reading them means setting them for a moment."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def _explain(path: Path, error: OSError) -> str:
-    kept = " What was saved there before is untouched." if path.exists() else ""
-    if error.errno == errno.ENOSPC:
-        return f"Could not write {path}: the disk is full. Free some space and run again.{kept}"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"Could not write {path}: no permission. Choose another folder.{kept}"
-    return f"Could not write {path}: {error.strerror or error}.{kept}"
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON atomically."""
-    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
 def write_arrays(path: Path | str, arrays: Mapping[str, Any], description: Mapping[str, Any]) -> None:
@@ -70,7 +28,7 @@ def write_arrays(path: Path | str, arrays: Mapping[str, Any], description: Mappi
     from safetensors.numpy import save
 
     contiguous = {name: np.asarray(value, order="C") for name, value in arrays.items()}
-    text = json.dumps(description, sort_keys=True)
+    text = json.dumps(description)  # in the order given: rows of metrics come back as they were written
     metadata = {_DESCRIPTION: text, _DIGEST: _digest(contiguous, text), _VERSION: str(FORMAT_VERSION)}
     write_atomically(Path(path), save(contiguous, metadata))
 

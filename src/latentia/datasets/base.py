@@ -1,8 +1,8 @@
 """The data set record that every loader returns, and the checks that all of them share.
 
 Rows are examples. ``X`` is always two-dimensional; ``image_shape`` says how a row folds back into
-a picture, and ``domain`` says which models fit: ``"binary"`` (0 or 1), ``"unit"`` (between 0
-and 1), ``"real"`` (anything finite) or ``"categorical"`` (whole numbers that are codes).
+a picture, and ``domain`` says which models fit: a domain of :data:`latentia.core.domains.KINDS`, or
+``"unit"`` for values between 0 and 1.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
+from latentia.core import domains
 from latentia.core.errors import DataError, ParameterError
 from latentia.ops.mapped import is_mapped, read_file
 
-Domain = Literal["binary", "unit", "real", "categorical"]
-DOMAINS: tuple[str, ...] = get_args(Domain)
+Domain = Literal["unit"] | domains.Domain
+DOMAINS: tuple[str, ...] = ("unit", *domains.KINDS)
 
 # Scans and conversions go through the rows in pieces of about this many values, so that a
 # memory-mapped file never has to fit into memory.
@@ -45,7 +46,7 @@ class Dataset:
         X_test: held-out examples, shape (m, d), or None.
         y_test: labels of the held-out examples, or None.
         image_shape: ``(h, w)`` or ``(h, w, 3)`` when each row is a picture, in row-major order.
-        domain: ``"binary"``, ``"unit"``, ``"real"`` or ``"categorical"``.
+        domain: ``"unit"`` or one of :data:`latentia.core.domains.KINDS`.
         description: one line: source, split and scaling.
         feature_names: the names of the columns of ``X``, where the file has some.
     """
@@ -141,7 +142,7 @@ def _binarise(rows: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
 
 
 def check_domain_name(domain: str) -> None:
-    """Raise unless ``domain`` is one of the four known ones."""
+    """Raise unless ``domain`` is a known one."""
     if domain not in DOMAINS:
         raise ParameterError(f"domain must be one of {', '.join(map(repr, DOMAINS))}; got {domain!r}.")
 

@@ -251,4 +251,14 @@ def settle_domain(rows: np.ndarray, domain: Domain | None, allow_nan: bool, path
             f"{path}: domain={domain!r} was asked for, but the values are {found!r}. Drop the option or "
             "transform the data (scale=… divides them)."
         )
+    if domain in ("spin", "nonnegative", "count", "simplex"):
+        from latentia.core.space import Space  # on use: it brings JAX
+
+        leaf = Space(domain, (rows.shape[1],))
+        for part, values in row_blocks(rows):
+            leaf.check(
+                np.where(np.isnan(values), leaf.filler[None], values) if domain != "simplex" else values,
+                fix=f"{path}: domain={domain!r} was asked for; drop the option or transform the data.",
+                first=(part.start, 0),
+            )
     return domain

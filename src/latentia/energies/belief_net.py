@@ -31,21 +31,19 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core import space
-from latentia.core.capabilities import Bounded, Centred, Constrained, Decodes
+from latentia.core.capabilities import Bounded, Centred, Constrained, Decodes, PartlyDirected
 from latentia.core.errors import ParameterError
 from latentia.core.model import Scalar
+from latentia.core.moved import moved
 from latentia.core.parameters import buffer, weight
 from latentia.energies.rbm import RBMModel
 from latentia.learning.up_down import Path, UpDown
-from latentia.likelihood.importance import fingerprints
-from latentia.likelihood.precision import batch_to_double, double, to_double
-from latentia.ops.arrays import batch_size, weighted_mean
+from latentia.ops.arrays import weighted_mean
 from latentia.ops.compiling import jitted
 from latentia.units import AbstractUnits, Categorical, Factorial
 from latentia.units.joined import Joined
 
-#: Rows whose bounds are computed at once.
-_ROWS = 256
+__getattr__ = moved(__name__, {"row_bounds": "latentia.likelihood.partly_directed"})
 
 Centres = tuple[tuple[Array, ...], tuple[Array, ...], tuple[Array, Array]]
 
@@ -78,7 +76,7 @@ class Bounds(NamedTuple):
     weighted: Scalar
 
 
-class DBNModel(UpDown, Decodes, Centred, Constrained, Bounded):
+class DBNModel(UpDown, PartlyDirected, Decodes, Centred, Constrained, Bounded):
     """E(x, h) = E_top(h^{L−1}, h^L) − Σ log p(h^{l−1} | h^l).
 
     ``generative[l]`` draws layer l (x is layer 0) from layer l + 1, ``recognition[l]`` layer l + 1 from layer l.
@@ -361,33 +359,3 @@ def _switched(model: DBNModel, level: int, value: float) -> Array:
         return jnp.concatenate(means)
 
     return jax.vmap(one)(jnp.arange(offsets[level].shape[0]))
-
-
-def row_bounds(model: DBNModel, x: Any, *, key: PRNGKeyArray, n_samples: int) -> tuple[np.ndarray, float]:
-    """(importance-weighted bounds on log p(x) + log Z of a batch, standard error of their mean), in float64."""
-    n, found = batch_size(x), []
-    # A row's random numbers follow from its values: its bound does not depend on the rows around it.
-    codes = fingerprints(x)
-    keys = jax.vmap(lambda code: jax.random.fold_in(key, code))(jnp.asarray(codes))
-    with double():
-        model = to_double(model)
-        for first in range(0, n, _ROWS):
-            begin = max(0, min(first, n - _ROWS))  # full blocks, so that one shape is compiled
-            block = slice(begin, begin + _ROWS)
-            part = batch_to_double(jax.tree.map(lambda a, block=block: a[block], x))
-            results = _bounds(model, part, n_samples, keys[block])
-            found.append([np.asarray(result)[first - begin :] for result in results])
-    bounds, variances = (np.concatenate(column) for column in zip(*found, strict=True))
-    _, index, counts = np.unique(codes, return_index=True, return_counts=True)  # equal rows err alike
-    return bounds, float(np.sqrt(np.sum(counts**2 * variances[index])) / n)
-
-
-@jitted
-def _bounds(model: DBNModel, x: Any, n_samples: int, keys: PRNGKeyArray) -> tuple[Array, Array]:
-    """(log mean w, var(w) / (n E[w]²): its variance to first order)."""
-
-    def one(x: Any, key: PRNGKeyArray) -> tuple[Scalar, Scalar]:
-        logs = model.log_weights(x, key=key, n_samples=n_samples)
-        return logsumexp(logs) - math.log(n_samples), jnp.sum(jax.nn.softmax(logs) ** 2) - 1 / n_samples
-
-    return jax.vmap(one)(x, keys)

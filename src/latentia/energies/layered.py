@@ -34,6 +34,7 @@ from latentia.core.capabilities import (
     Initialised,
     LatentFreeEnergy,
     MeanField,
+    Restricts,
     Settles,
     Tempered,
 )
@@ -80,7 +81,7 @@ class LayeredPosterior(AbstractPosterior):
 
 
 class LayeredModel(
-    Clamps, MeanField, LatentFreeEnergy, Decodes, Settles, Tempered, Centred, Constrained, Initialised
+    Clamps, Restricts, MeanField, LatentFreeEnergy, Decodes, Settles, Tempered, Centred, Constrained, Initialised
 ):
     """E(s) = Σ_l E_l(s_l) − Σ_{i–j} (s_i − μ_i)ᵀ W_ij (s_j − μ_j) + constant.
 
@@ -227,6 +228,14 @@ class LayeredModel(
 
     def clamped(self, x: Any) -> Self:
         """The model of the hidden layers, and of visible ones that are None; the others are taken into biases."""
+        left, parts = self.restricted(x), [*self._parts(x), *(None for _ in self.hidden)]
+        free = [here for here, part in enumerate(parts) if part is None]
+        distance = self._distances([here for here, part in enumerate(parts) if part is not None])
+        order = tuple(sorted(range(len(free)), key=lambda i: (distance[free[i]], i)))
+        return type(self)((), left.layers, left.weights, left.offsets, left.constant, left.edges, order)
+
+    def restricted(self, x: Any) -> Self:
+        """The model of all layers but the visible ones that are known, which are taken into biases."""
         parts = [*self._parts(x), *(None for _ in self.hidden)]
         centred = self._centred(parts)
         free = [here for here, part in enumerate(parts) if part is None]
@@ -247,9 +256,8 @@ class LayeredModel(
         kept = [(e, w) for e, w in zip(self.edges, self.weights, strict=True) if set(e) <= set(free)]
         edges = tuple((free.index(i), free.index(j)) for (i, j), _ in kept)
         offsets = tuple(self.offsets[here] for here in free)
-        distance = self._distances([here for here, part in enumerate(parts) if part is not None])
-        order = tuple(sorted(range(len(free)), key=lambda i: (distance[free[i]], i)))
-        return type(self)((), tuple(layers), tuple(w for _, w in kept), offsets, constant, edges, order)
+        n, weights = len(layers) - len(self.hidden), tuple(w for _, w in kept)
+        return type(self)(tuple(layers[:n]), tuple(layers[n:]), weights, offsets, constant, edges)
 
     def _distances(self, start: Sequence[int]) -> list[int]:
         """How many edges every layer is away from the nearest of some layers."""

@@ -29,14 +29,17 @@ from latentia.core.capabilities import (
     FreeEnergy,
     Initialised,
     LatentFreeEnergy,
+    Restricts,
     Settles,
     Tempered,
 )
+from latentia.core.errors import CapabilityError
 from latentia.core.model import Scalar
 from latentia.core.parameters import buffer, weight
-from latentia.core.space import Space
+from latentia.core.space import Space, leaves
 from latentia.ops.arrays import float_type, keep, weighted_mean
 from latentia.units import AbstractUnits, Factorial
+from latentia.units.joined import Joined
 
 Value = Float[Array, "*shape"]
 
@@ -52,6 +55,7 @@ class RBMModel(
     Constrained,
     Bounded,
     Initialised,
+    Restricts,
 ):
     """E(x, z) = E_v(x) + E_h(z) − (s(x) − μ)ᵀ W (t(z) − λ)."""
 
@@ -109,6 +113,27 @@ class RBMModel(
     def decode(self, z: Value) -> Value:
         """E[x | z]."""
         return self.visible.mean(self._visible_field(z))
+
+    def restricted(self, x: Any) -> Self:
+        """The RBM of the visible layers that are None: the known ones act as a field on the hidden units."""
+        visible = self.visible
+        if not isinstance(visible, Joined):
+            raise CapabilityError("The visibles of this RBM are one layer, with no parts to fix.")
+        weights, offsets = visible.split(self.weights), visible.split(self.visible_offset)
+        field, free = jnp.zeros_like(self.hidden_offset), []
+        for here, (part, value) in enumerate(zip(visible.parts, x, strict=True)):
+            if value is None:
+                free.append(here)
+            else:
+                field = field + (part.statistic(value) - offsets[here]) @ weights[here]
+        parts = tuple(visible.parts[here] for here in free)
+        return type(self)(
+            parts[0] if len(parts) == 1 else Joined(parts),
+            self.hidden.biased(field),
+            jnp.concatenate([weights[here] for here in free]),
+            jnp.concatenate([offsets[here] for here in free]),
+            self.hidden_offset,
+        )
 
     def begin(self, x: Value, *, key: PRNGKeyArray) -> Value:
         """A placeholder: a sweep draws the latents first."""
@@ -177,7 +202,7 @@ class RBMModel(
         if not (self.visible.unbounded and self.hidden.unbounded):
             return jnp.ones((), self.weights.dtype)
         scaled = self.visible.stiffness()[:, None] * self.weights * self.hidden.stiffness()[None, :]
-        if self.x_space.domain == self.z_space.domain == "nonnegative":
+        if all(leaf.domain == "nonnegative" for leaf in leaves((self.x_space, self.z_space))):
             scaled = jnp.maximum(scaled, 0.0)
         return 1 - jnp.linalg.norm(scaled, ord=2)
 

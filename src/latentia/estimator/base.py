@@ -8,25 +8,18 @@ are special, ``_blueprint`` and ``_rows``. It gets ``fit``, ``transform``, ``inv
 
 from __future__ import annotations
 
-import abc
-import dataclasses
-import functools
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, Self, get_args
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from latentia import likelihood
 from latentia.core import space
-from latentia.core.algorithms import AbstractLearner, require
 from latentia.core.capabilities import (
     Amortised,
     Clamps,
@@ -34,197 +27,24 @@ from latentia.core.capabilities import (
     Encodes,
     ExactPosterior,
     FreeEnergy,
-    Initialised,
     ProxSplit,
 )
-from latentia.core.errors import CapabilityError, DataError, DivergenceError, NotNormalisableError
+from latentia.core.errors import CapabilityError, DataError
 from latentia.core.model import AbstractModel
-from latentia.estimator import callbacks, card, checks, saving, training
+from latentia.estimator import card, checks, saving
 from latentia.estimator.drawing import draw
-from latentia.estimator.fresh import fresh
-from latentia.estimator.memory import MOST_SEED, following, forget
+from latentia.estimator.fits import Fits
+from latentia.estimator.memory import forget
 from latentia.estimator.rows import apply_rows
-from latentia.estimator.rows_to_learn import LearningRows, some_rows, split, weighted
-from latentia.estimator.scoring import code_row, decode_row, free_energy_row, held_out_score
+from latentia.estimator.scoring import code_row, decode_row, free_energy_row
 from latentia.inference import code_space
-from latentia.learning import fitting
-from latentia.learning.batches import is_mapped
-from latentia.learning.compiled import AbstractPrepare
 from latentia.learning.contrastive import ContrastiveState
 from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops import random
-from latentia.ops.arrays import cast_like
-from latentia.ops.compiling import jitted
-
-Purpose = Literal["training", "coding", "scoring"]
 
 
-class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, abc.ABC):
+class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fits):
     """A model with a scikit-learn face. See the module's docstring for what a family implements."""
-
-    #: The name in the registry.
-    family: ClassVar[str]
-    #: The fitted model, an :class:`equinox.Module`.
-    model_: Any
-    random_state: Any
-    verbose: int
-    #: What each parameter may be.
-    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {}
-    #: Whether rows may come as a sparse matrix; they then stay on the host, for learners that work there.
-    accepts_sparse: ClassVar[bool] = False
-
-    # -- what a family implements --------------------------------------------------------------------------
-
-    @abc.abstractmethod
-    def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> AbstractModel:
-        """A fresh model for a blueprint (plain facts about the data, such as ``n_features``)."""
-
-    @abc.abstractmethod
-    def _plan(self, n_rows: int) -> training.Plan:
-        """Batch size, number of steps and stopping rules."""
-
-    @abc.abstractmethod
-    def _learner(self, plan: training.Plan) -> AbstractLearner:
-        """How the model learns."""
-
-    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
-        """Plain facts about the data that :meth:`build` needs."""
-        return {"n_features": int(X.shape[1])}
-
-    def _prepare(self, model: Any) -> AbstractPrepare:
-        """Rows → visibles at every training step."""
-        return training.Encode(model.x_space)
-
-    def _rows(self, X: np.ndarray, *, purpose: Purpose) -> np.ndarray:
-        """The rows, checked against the model's domain (and converted, where a family can)."""
-        del purpose
-        visibles = eqx.filter_eval_shape(lambda: self.build(self.blueprint_)).x_space
-        training.check_blocks(functools.partial(space.check, visibles), X)
-        return X
-
-    def _targets(self, X: np.ndarray, y: Any) -> np.ndarray | None:
-        """Further columns of the rows to learn from, for families that learn labels; None ignores y."""
-        del X, y
-        return None
-
-    def _target_facts(self, y: Any) -> dict[str, Any]:
-        """Plain facts about the labels that :meth:`build` needs."""
-        del y
-        return {}
-
-    def _pretrain(self, model: Any, rows: LearningRows, seed: int, plan: training.Plan) -> Any:
-        """The model after what comes before the training proper; most families need nothing."""
-        del rows, seed, plan
-        return model
-
-    # -- learning ------------------------------------------------------------------------------------------
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn from the rows of ``X``.
-
-        Args:
-            X: data, ``(n, n_features)``: an array, a data frame, or a memory map, which is streamed.
-            y: labels, for families with label units; others ignore it.
-            sample_weight: one non-negative weight per row; a row of weight zero is left out, and one of weight two
-                counts as two rows.
-        """
-        checks.check_parameters(self, self.parameter_checks)
-        seed = self._first_seed()
-        X, y, weights = weighted(self._validate(X, reset=True), y, sample_weight, least=2)
-        forget(self)
-        model, rows, plan = self._begin(X, seed, y, weights)
-        training.open_folder(self, plan, rows.training.shape[0])
-        with callbacks.told(self, plan.callbacks) as begin:
-            plan = dataclasses.replace(plan, begin=begin)
-            model = self._pretrain(model, rows, seed, plan)
-            self._train(model, rows, seed, plan, state=None)
-        self._next_seed = following(seed)
-        return self
-
-    def _first_seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(MOST_SEED))
-
-    def _pass_over(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        """One pass over more rows, going on from the model so far (or beginning), with other random numbers."""
-        checks.check_parameters(self, self.parameter_checks)
-        goes_on = "model_" in vars(self)
-        X, y, weights = weighted(self._validate(X, reset=not goes_on), y, sample_weight)
-        if goes_on:
-            next_seed = vars(self).get("_next_seed")
-            seed = following(self._first_seed()) if next_seed is None else next_seed
-            model, rows = self.model_, self._more_rows(X, y)
-            rows, plan = LearningRows(rows, weights), self._plan(X.shape[0])
-        else:
-            forget(self)
-            seed = self._first_seed()
-            model, rows, plan = self._begin(X, seed, y, weights, in_passes=True)
-        plan = plan.one_pass(X.shape[0])
-        with callbacks.told(self, plan.callbacks, goes_on=goes_on) as begin:
-            plan = dataclasses.replace(plan, begin=begin)
-            self._train(model, rows, seed, plan, state=vars(self).get("_state"))
-        self._next_seed = following(seed)  # the next pass meets other random numbers
-        return self
-
-    def _begin(
-        self, X: Any, seed: int, y: Any, weights: np.ndarray | None, *, in_passes: bool = False
-    ) -> tuple[Any, LearningRows, training.Plan]:
-        """A model at its starting point, the rows to learn from, and for how long.
-
-        Only rows to train on have a say in where the model starts; held-out ones are put aside first.
-        """
-        targets = self._targets(X, y)
-        self.blueprint_ = {**self._blueprint(X), **(self._target_facts(y) if targets is not None else {})}
-        rows = self._rows(X, purpose="training")
-        if targets is not None:
-            rows = np.column_stack([rows, targets])
-        plan = self._plan(rows.shape[0])
-        split_rows = split(rows, weights, 0.0 if in_passes else plan.validation_fraction, seed)
-        model = fresh(self.build, self.blueprint_, seed=seed)
-        return self._started(model, split_rows, seed), split_rows, plan
-
-    def _started(self, model: Any, rows: LearningRows, seed: int) -> Any:
-        """The model at the starting point that the training rows suggest."""
-        if not isinstance(model, Initialised):
-            return model
-        few = some_rows(rows.training, seed, rows.weights)
-        return _initialise(model, space.encode(model.x_space, jax.device_put(few)), random.key(seed))
-
-    def _more_rows(self, X: Any, y: Any) -> np.ndarray:
-        """Rows for a model that has learned already."""
-        rows, targets = self._rows(X, purpose="training"), self._more_targets(X, y)
-        return rows if targets is None else np.column_stack([rows, targets])
-
-    def _more_targets(self, X: np.ndarray, y: Any) -> np.ndarray | None:
-        """Like ``_targets``, for a model that has learned already."""
-        return self._targets(X, y)
-
-    def _train(self, model: Any, rows: LearningRows, seed: int, plan: training.Plan, state: Any) -> None:
-        learner = self._learner(plan)
-        require(learner, model, fitting=fitting(model))
-        prepare = self._prepare(model)
-        look = functools.partial(training.survey, rows.training, rows.weights, prepare, seed)
-        learner = cast_like(learner.surveyed(model, look, key=random.key(seed)), model)
-        for name in ("_log_z", "_state", "_log_likelihood"):
-            vars(self).pop(name, None)
-        self._n_rows = int(rows.training.shape[0])
-        try:
-            result = training.run(self, model, rows, learner, prepare, plan, seed, state)
-        except (DivergenceError, NotNormalisableError) as error:
-            if error.result is not None:
-                self._keep(error.result)
-            raise
-        self._keep(result)
-        if plan.run_dir is not None:
-            saving.save(self, Path(plan.run_dir) / "model.safetensors")
-
-    def _keep(self, result: Any) -> None:
-        self.model_, self._state, self.history_ = result.model, result.state, result.history
-        self.n_steps_, self.fit_seconds_, self.compile_seconds_ = (
-            result.n_steps,
-            result.seconds,
-            result.compile_seconds,
-        )
-        self._n_features_out = space.width(code_space(self.model_))
 
     def adopt(
         self, model: AbstractModel, blueprint: dict[str, Any], feature_names: list[str] | None = None
@@ -237,27 +57,6 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             self.feature_names_in_ = np.asarray(feature_names, dtype=object)
         self._n_features_out = space.width(code_space(model))
         return self
-
-    # -- data ----------------------------------------------------------------------------------------------
-
-    def _validate(self, X: Any, *, reset: bool) -> np.ndarray:
-        if is_mapped(X):
-            return training.validate_mapped(self, X, reset=reset)
-        minimum = 2 if reset else 1
-        sparse = "csr" if self.accepts_sparse else False
-        shape: Any = {"order": "C", "ensure_min_samples": minimum, "accept_sparse": sparse}
-        X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], **shape)
-        with np.errstate(over="ignore"):
-            single = X.astype(np.float32)
-        if not np.isfinite(single.data if issparse(single) else single).all():
-            raise DataError("X has values beyond the range of float32 (about 3.4e38). Scale the data first.")
-        return single
-
-    def _visibles(self, X: Any, *, purpose: Purpose) -> Any:
-        """The rows as the model's visibles; what X has no columns for (labels) is None."""
-        check_is_fitted(self, "model_")
-        X = self._validate(X, reset=False)
-        return space.encode_seen(self.model_.x_space, np.asarray(self._rows(X, purpose=purpose)))
 
     def _needs(self, capability: Any, method: str) -> Any:
         check_is_fitted(self, "model_")
@@ -339,11 +138,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         if known is not None:
             return known
         options = {"key": random.key(0), "start": self._chains(), **options}
-        return self._remember("_log_z", likelihood.log_z(self._undirected(), **options))
-
-    def _undirected(self) -> Any:
-        """The part of the model whose log Z is that of the whole."""
-        return self.model_
+        return self._remember("_log_z", likelihood.log_z(self.model_, **options))
 
     def score_samples(self, X: Any) -> np.ndarray:
         """log p(x) of every row, in nats; exact where log Z is known exactly, else with its estimate.
@@ -390,30 +185,6 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             return jax.vmap(state.sampler.visible)(state.chains)
         return None
 
-    def monitors(self, model: Any, rows: Any, weights: Any = None) -> dict[str, Callable[[Any], float]]:
-        """Metrics of the whole model to follow while it trains, by name; none unless a family has some."""
-        del model, rows, weights
-        return {}
-
-    def ignorance(self, model: Any, rows: Any, weights: Any = None) -> dict[str, float]:
-        """What some of the monitors say of a model that knows every site by itself alone, by name.
-
-        Each of them lies on one side of zero, and away from it is worse. A model that does worse than this while it
-        trains has collapsed, and its run is rolled back.
-        """
-        del model, rows, weights
-        return {}
-
-    def validation_scorer(self, rows: np.ndarray, weights: Any = None) -> Callable[[Any], float]:
-        """How early stopping scores a model on held-out rows: higher is better.
-
-        The likelihood where it is normalised, the pseudo-likelihood where the data are discrete, otherwise the
-        negative squared error of the reconstructions, or the negative score-matching objective where there are
-        none.
-        """
-        rows = self._rows(rows[:, : self.n_features_in_], purpose="scoring")
-        return held_out_score(rows, weights)
-
     def save(self, path: str | Path) -> None:
         """Write to a safetensors file that :func:`latentia.load` reads; nothing in it is executed."""
         check_is_fitted(self, "model_")
@@ -434,10 +205,5 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         tags = super().__sklearn_tags__()
         tags.target_tags.required = False
         tags.transformer_tags.preserves_dtype = []  # codes are float32, whatever the data
-        tags.input_tags.sparse = self.accepts_sparse
+        tags.input_tags.sparse = "sparse" in self.accepts
         return tags
-
-
-@jitted
-def _initialise(model: Any, x: Any, key: Any) -> Any:
-    return model.initialise(x, key=key)

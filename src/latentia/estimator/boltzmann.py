@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import equinox as eqx
-import numpy as np
-
 from latentia.core import space
-from latentia.core.errors import DataError
-from latentia.estimator import checks, training
-from latentia.estimator.base import Purpose
+from latentia.core.errors import ParameterError
+from latentia.estimator import checks, grey_values
 from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
+from latentia.ops.examples import Examples
 from latentia.units import UNITS
 
 BOLTZMANN_CHECKS: dict[str, checks.Check] = {
@@ -39,36 +37,23 @@ class BoltzmannEstimator(GradientEstimator):
 
     visible: str
     n_states: int | None
-    binarize: str | None
+    binarize: Any
     weight_scale: float
 
-    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
-        facts = super()._blueprint(X)
+    def _blueprint(self, X: Examples) -> dict[str, Any]:
+        if self.binarize is not None and self.visible != "bernoulli":
+            raise ParameterError(
+                f"binarize={self.binarize!r} makes bits of grey values, for visible='bernoulli'; got "
+                f"visible={self.visible!r}. Use binarize=None."
+            )
+        facts: dict[str, Any] = {"n_features": X.n_columns}
         if self.visible == "categorical":
-            largest = max(float(block.max()) for block in training.blocks(X))
+            largest = max(float(block.max()) for block in X.blocks())
             facts["n_states"] = self.n_states or max(2, int(largest) + 1)
         return facts
 
-    def _prepare(self, model: Any) -> training.Encode:
-        return training.Encode(model.x_space, sample=self.binarize == "sample")
-
-    def _rows(self, X: np.ndarray, *, purpose: Purpose) -> np.ndarray:
-        if self.visible != "bernoulli" or self.binarize is None:
-            return self._in_domain(X)
-        for block in training.blocks(X):
-            if block.min() < 0 or block.max() > 1:
-                raise DataError(
-                    f"binarize={self.binarize!r} needs values from 0 to 1, got {block.min():g} to {block.max():g}. "
-                    "Scale the data (divide bytes by 255), or use real units (GaussianRBM, or visible='gaussian')."
-                )
-        if self.binarize == "threshold":
-            return (np.asarray(X) > 0.5).astype(np.float32)
-        if purpose == "scoring":  # thrown once, always the same way, so that scores can be compared
-            return (np.random.default_rng(0).random(X.shape) < X).astype(np.float32)
-        return X
-
-    def _in_domain(self, X: np.ndarray) -> np.ndarray:
-        visibles = eqx.filter_eval_shape(lambda: self.build(self.blueprint_)).x_space
-        first = space.leaves(visibles)[0]  # labels, where there are any, come after the data
-        training.check_blocks(first.check, X, fix=_FIX.get(self.visible, ""))
-        return X
+    def _check_domain(self, X: Examples, spaces: Any) -> None:
+        if self.binarize is None:
+            X.check(functools.partial(space.check, spaces), fix=_FIX.get(self.visible, ""))
+        else:
+            grey_values.check(X, self.binarize, "real units (GaussianRBM, or visible='gaussian')")

@@ -19,6 +19,8 @@ import jax
 import numpy as np
 from scipy.sparse import issparse
 
+from latentia.ops.examples import Examples, side_by_side
+
 #: Bytes of an array that are digested at a time.
 BLOCK_BYTES = 32 * 1024**2
 
@@ -48,7 +50,9 @@ def _parts(value: Any, inside: tuple[int, ...]) -> Iterable[bytes]:
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
-    if issparse(value):
+    if isinstance(value, Examples):
+        yield from _examples(value, inside)
+    elif issparse(value):
         sparse: Any = value
         rows = sparse.tocsr()
         yield from _parts((rows.data, rows.indices, rows.indptr, rows.shape), inside)
@@ -91,6 +95,16 @@ def _array(value: Any) -> Iterable[bytes]:
     size = max(1, BLOCK_BYTES // max(1, array.nbytes // max(1, len(array))))
     for first in range(0, len(array), size):  # a copy of the whole would double the memory
         yield np.ascontiguousarray(array[first : first + size]).tobytes()
+
+
+def _examples(examples: Examples, inside: tuple[int, ...]) -> Iterable[bytes]:
+    """One array as what it is; several parts as the matrix that they make side by side."""
+    if len(examples.leaves) == 1:
+        yield from _parts(examples.leaves[0], inside)
+        return
+    yield f"float32 {examples.shape}".encode()
+    for block in examples.blocks():
+        yield np.ascontiguousarray(side_by_side(block)).tobytes()
 
 
 def _function(function: FunctionType, inside: tuple[int, ...]) -> Iterable[bytes]:

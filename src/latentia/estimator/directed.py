@@ -15,23 +15,23 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.utils import check_random_state
 
+from latentia import likelihood
 from latentia.core import space
 from latentia.core.capabilities import Amortised
 from latentia.core.errors import DataError, ParameterError
 from latentia.core.parameters import trainable
 from latentia.estimator import checks
+from latentia.estimator.fits import Watched
 from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator, monitored
-from latentia.estimator.rows import apply_rows
 from latentia.estimator.scoring import average
 from latentia.estimator.training import Plan
 from latentia.inference import code_space
 from latentia.learning import objective
 from latentia.learning.discrete_gradients import GRADIENTS, MOST_STATES
 from latentia.learning.gradient import GradientLearner
-from latentia.likelihood import importance
-from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops import random
 from latentia.ops.compiling import jitted
+from latentia.ops.examples import Examples
 
 DIRECTED_CHECKS: dict[str, checks.Check] = {
     **{n: c for n, c in GRADIENT_CHECKS.items() if n not in ("n_chains", "n_replicas", "centring")},
@@ -76,15 +76,15 @@ class DirectedEstimator(GradientEstimator):
         surrogate = self._bound(warmup=float(self.warmup * per_epoch))
         return GradientLearner(surrogate, self._optimizer(plan), averaging=self.averaging, centring=0.0)
 
-    def monitors(self, model: Any, rows: Any, weights: Any = None) -> dict[str, Callable[[Any], float]]:
+    def watch(self, model: Any, rows: Any, weights: Any = None) -> Watched:
         """The importance-weighted bound of a few fixed rows."""
         del model
-        return {"bound": self.validation_scorer(monitored(rows, weights))} if self.monitor else {}
+        return Watched({"bound": self.validation_scorer(monitored(rows, weights))} if self.monitor else {}, {})
 
-    def validation_scorer(self, rows: np.ndarray, weights: Any = None) -> Callable[[Any], float]:
+    def validation_scorer(self, rows: Any, weights: Any = None) -> Callable[[Any], float]:
         """The mean importance-weighted bound of held-out rows, with the same random numbers every time."""
-        rows = self._rows(rows[:, : self.n_features_in_], purpose="scoring")
-        return lambda model: average(apply_rows(_few_draws, model, space.encode(model.x_space, rows)), weights)
+        portions = self._scored(rows)
+        return lambda model: average(portions.apply(_few_draws, model), weights)
 
     def gradient_variance(
         self, X: Any, *, gradients: Any = None, n_repeats: int = 64, show: bool = True, random_state: Any = 0
@@ -138,11 +138,6 @@ class DirectedEstimator(GradientEstimator):
 
     # -- likelihood --------------------------------------------------------------------------------------------
 
-    def log_z(self, **options: Any) -> LogZ:
-        """0: a directed model is normalised."""
-        del options
-        return LogZ(0.0, 0.0, 0.0, 0.0, "exact (normalised)")
-
     def score_samples(self, X: Any, *, n_samples: int = 100) -> np.ndarray:
         """log p(x) of every row: exact for a few binary latents, else the importance-weighted lower bound.
 
@@ -152,20 +147,8 @@ class DirectedEstimator(GradientEstimator):
         """
         visibles = self._visibles(X, purpose="scoring")
         model = self._needs(Amortised, "score_samples")
-        if space.log_count(model.z_space) <= np.log(MOST_STATES):
-            return importance.exact_rows(model, visibles)
-        return importance.row_bounds(model, visibles, key=random.key(0), n_samples=n_samples).iwae
-
-    def log_likelihood(self, X: Any, **options: Any) -> LogLikelihood:
-        """Mean log p(x) with both sides: importance sampling from below, reverse annealing from above.
-
-        Options go to :func:`latentia.likelihood.importance.log_likelihood` (``n_samples``, ``n_temperatures`` …).
-        """
-        visibles = self._visibles(X, purpose="scoring")
-        model = self._needs(Amortised, "log_likelihood")
-        return self._remember(
-            "_log_likelihood", importance.log_likelihood(model, visibles, **{"key": random.key(0), **options})
-        )
+        options = {"key": random.key(0), "limit": MOST_STATES, "n_samples": n_samples}
+        return likelihood.log_probabilities(model, visibles, **options)
 
     # -- the code ----------------------------------------------------------------------------------------------
 
@@ -216,9 +199,9 @@ class DirectedEstimator(GradientEstimator):
         if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
             raise DataError(f"X must be a matrix with {self.n_features_in_} columns, got shape {rows.shape}.")
         missing = np.isnan(rows)
-        rows = np.where(
-            missing, np.nan, self._rows(np.where(missing, 0, rows).astype(np.float32), purpose="scoring")
-        )
+        filled = Examples(np.where(missing, 0, rows).astype(np.float32))
+        self._check_domain(filled, model.x_space)
+        rows = np.where(missing, np.nan, self._scored(filled).parts)
         if not missing.any():
             return rows
         if missing.all():

@@ -180,7 +180,8 @@ def known_entries(estimator: Any, given: Any, mask: Any, repeats: int) -> tuple[
         raise DataError("given holds NaN or infinity where the mask says that it is known.")
     unseen = ((0, 0), (0, n_columns - rows.shape[1]))  # labels, where only data are given
     rows, known = np.pad(rows, unseen), np.pad(known, unseen)
-    filler = np.concatenate([np.full(leaf.n_columns, _any_value(leaf)) for leaf in space.leaves(x_space)])
+    known_as_a_whole(x_space, known)
+    filler = np.concatenate([leaf.filler for leaf in space.leaves(x_space)])
     rows = np.where(known, rows, filler).astype(np.float32)
     space.check(x_space, rows)
     data = known[:, :n_data]
@@ -192,5 +193,16 @@ def known_entries(estimator: Any, given: Any, mask: Any, repeats: int) -> tuple[
     return jax.tree.map(jnp.asarray, (x, fixed))
 
 
-def _any_value(leaf: space.Space) -> float:
-    return -1.0 if leaf.domain == "spin" else 0.0
+def known_as_a_whole(x_space: Any, known: np.ndarray) -> None:
+    """Refuse groups of shares of which only some are known: what is open would have to fill up to one."""
+    begin = 0
+    for leaf in space.leaves(x_space):
+        columns = known[:, begin : begin + leaf.n_columns]
+        if leaf.domain == "simplex":
+            groups = columns.reshape(len(columns), -1, leaf.shape[-1])
+            if (groups.any(axis=2) != groups.all(axis=2)).any():
+                raise DataError(
+                    "Shares that sum to 1 must be given all together or not at all: fill in or open the rest of "
+                    f"the group of {leaf.shape[-1]} columns."
+                )
+        begin += leaf.n_columns

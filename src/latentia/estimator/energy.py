@@ -48,4 +48,4 @@ class UnnormalisedEstimator(EnergyEstimator):
         """Minus the score-matching objective of the rows, in fixed directions: higher is better."""
         del y
         model = self._needs(FreeEnergy, "score")
-        return self.validation_scorer(self._validate(X, reset=False))(model)
+        return self.validation_scorer(self._accept(X, reset=False))(model)

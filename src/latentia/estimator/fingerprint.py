@@ -16,8 +16,8 @@ import numpy as np
 from latentia.estimator import saving
 from latentia.estimator.digests import digests
 from latentia.estimator.rows_to_learn import LearningRows
-from latentia.learning.batches import is_mapped, read_rows
 from latentia.learning.checkpoint import BEFORE
+from latentia.ops.examples import Examples, side_by_side
 
 #: Parameters that may differ between a run and the run that goes on with it.
 FREE = ("run_dir", "resume", "verbose", "callbacks", "n_threads")
@@ -39,16 +39,16 @@ def fingerprint(estimator: Any, rows: LearningRows, plan: Any, seed: int) -> dic
     return {**digests(**params, **facts), BEFORE: _earlier(estimator, rows.training, seed)}
 
 
-def _of(rows: Any) -> Any:
-    """All numbers of an array; of a memory map a few rows and its shape."""
-    return (_few(rows), rows.shape) if is_mapped(rows) else rows
+def _of(rows: Examples | None) -> Any:
+    """All numbers of the examples; of those in a file a few rows and their shape."""
+    return (_few(rows), rows.shape) if rows is not None and rows.in_file else rows
 
 
-def _few(rows: Any) -> np.ndarray:
-    return read_rows(rows, np.linspace(0, rows.shape[0] - 1, FEW).astype(int))
+def _few(rows: Examples) -> np.ndarray:
+    return side_by_side(rows.read(np.linspace(0, len(rows) - 1, FEW).astype(int)))
 
 
-def _earlier(estimator: Any, rows: Any, seed: int) -> str:
+def _earlier(estimator: Any, rows: Examples, seed: int) -> str:
     params = saving.plain_parameters(estimator)
     for name in FREE:
         params.pop(name, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import jax
@@ -11,20 +11,20 @@ import numpy as np
 import optax
 from scipy.special import entr
 
-from latentia.core import space
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.capabilities import Decodes, Normalised
 from latentia.estimator import checks
 from latentia.estimator.base import LatentEstimator
+from latentia.estimator.fits import Watched
 from latentia.estimator.rows_to_learn import n_held_out, spread
-from latentia.estimator.scoring import reconstruction_error
+from latentia.estimator.scoring import Portions, reconstruction_error
 from latentia.estimator.training import Plan
 from latentia.learning import objective
-from latentia.learning.batches import read_rows
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Optimizer, Schedule
 from latentia.likelihood.pseudo import can_pseudo
 from latentia.ops.arrays import n_numbers
+from latentia.ops.examples import Examples
 
 OptimizerName = Literal["sgd", "nesterov", "adam", "rmsprop"]
 
@@ -89,37 +89,28 @@ class GradientEstimator(LatentEstimator):
         """One pass over more rows, going on from the model so far, at a constant learning rate."""
         return self._pass_over(X, y, sample_weight)
 
-    def monitors(self, model: Any, rows: Any, weights: Any = None) -> dict[str, Callable[[Any], float]]:
+    def watch(self, model: Any, rows: Any, weights: Any = None) -> Watched:
         """Pseudo-likelihood over all sites of a few fixed rows; their squared error where data are real.
 
         Where the former is too dear to follow and "auto" leaves the choice, the latter too: the loop notices a
-        collapse by it.
+        collapse by it. Independent sites have a pseudo-likelihood of minus their entropies, and a squared error of
+        their variances.
         """
-        few = monitored(rows, weights)
-        scorer = self.validation_scorer(few)
+        few = self._scored(monitored(rows, weights))
         if isinstance(model, Normalised):
-            return {"log_likelihood": scorer} if self.monitor else {}
-        if not can_pseudo(model):
-            name = "reconstruction_error" if isinstance(model, Decodes) else "score_matching_loss"
-            return {name: lambda model: -scorer(model)} if self.monitor else {}
-        cost = few.size * n_numbers(model)
+            return Watched({"log_likelihood": self.validation_scorer(few)} if self.monitor else {}, {})
+        discrete, rebuilds = can_pseudo(model), isinstance(model, Decodes)
+        independent = _independent_sites(model, few, discrete, rebuilds) if discrete or rebuilds else {}
+        if not discrete:
+            name = "reconstruction_error" if rebuilds else "score_matching_loss"
+            scorer = self.validation_scorer(few)
+            return Watched({name: lambda model: -scorer(model)} if self.monitor else {}, independent)
+        cost = few.n * n_numbers((few.parts, model))
         if self.monitor == "always" or (self.monitor == "auto" and cost < MONITOR_COST):
-            return {"pseudo_likelihood": scorer}
-        if self.monitor is None or not isinstance(model, Decodes):
-            return {}
-        x = self._rows(few[:, : self.n_features_in_], purpose="scoring")
-        return {"reconstruction_error": lambda model: reconstruction_error(model, x)}
-
-    def ignorance(self, model: Any, rows: Any, weights: Any = None) -> dict[str, float]:
-        """The pseudo-likelihood of independent sites, or the squared error of predicting every site's mean."""
-        if isinstance(model, Normalised) or not (can_pseudo(model) or isinstance(model, Decodes)):
-            return {}
-        few = self._rows(monitored(rows, weights)[:, : self.n_features_in_], purpose="scoring")
-        x = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(space.encode_seen(model.x_space, few))]
-        known = {"pseudo_likelihood": -sum(_entropy(leaf) for leaf in x)} if can_pseudo(model) else {}
-        if isinstance(model, Decodes):
-            known["reconstruction_error"] = float(np.concatenate([leaf.var(axis=0).ravel() for leaf in x]).mean())
-        return known
+            return Watched({"pseudo_likelihood": few.mean_pseudo_likelihood}, independent)
+        if self.monitor is None or not rebuilds:
+            return Watched({}, independent)
+        return Watched({"reconstruction_error": lambda model: reconstruction_error(model, few)}, independent)
 
     def _stage_plan(self, n_rows: int, n_epochs: int) -> Plan:
         """The plan of a stage that comes before the training proper."""
@@ -129,7 +120,7 @@ class GradientEstimator(LatentEstimator):
 
     def _plan(self, n_rows: int) -> Plan:
         held_out = self.validation_fraction if self.early_stopping else 0.0
-        n_training = max(1, n_rows - n_held_out(n_rows, held_out))
+        n_training = max(1, n_rows - n_held_out(n_rows, held_out)) if held_out else n_rows
         batch_size = min(self.batch_size, n_training)
         per_epoch = math.ceil(n_training / batch_size)
         return Plan(
@@ -164,9 +155,19 @@ class GradientEstimator(LatentEstimator):
         )
 
 
-def monitored(rows: Any, weights: Any = None) -> np.ndarray:
+def monitored(rows: Any, weights: Any = None) -> Any:
     """The few training rows that are followed, the same ones every time: spread as evenly as their weights are."""
-    return read_rows(rows, spread(rows.shape[0], MONITOR_ROWS, weights))
+    rows = rows if isinstance(rows, Examples) else Examples(rows)
+    return rows.read(spread(rows.n, MONITOR_ROWS, weights))
+
+
+def _independent_sites(model: Any, few: Portions, discrete: bool, rebuilds: bool) -> dict[str, float]:
+    """The pseudo-likelihood of independent sites, and the squared error of predicting every site's mean."""
+    x = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(few.visibles(model.x_space))]
+    known = {"pseudo_likelihood": -sum(_entropy(leaf) for leaf in x)} if discrete else {}
+    if rebuilds:
+        known["reconstruction_error"] = float(np.concatenate([leaf.var(axis=0).ravel() for leaf in x]).mean())
+    return known
 
 
 def _entropy(x: np.ndarray) -> float:

@@ -7,17 +7,17 @@ from typing import Any, ClassVar, Literal, NoReturn, get_args
 
 import numpy as np
 
-from latentia.core import space
 from latentia.core.capabilities import Reconstructs
 from latentia.core.errors import CapabilityError, DataError, ParameterError
 from latentia.estimator import checks, training
-from latentia.estimator.base import Purpose
+from latentia.estimator.fits import Watched
 from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.scoring import average
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.reconstruction import Jacobian, Reconstruction, Sparsity
 from latentia.ops.corruption import Corruption, Kind
+from latentia.ops.examples import Examples
 
 Loss = Literal["auto", "squared", "cross_entropy"]
 
@@ -59,16 +59,16 @@ class ReconstructionEstimator(GradientEstimator):
 
     # -- data ----------------------------------------------------------------------------------------------
 
-    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
+    def _blueprint(self, X: Examples) -> dict[str, Any]:
         """With the loss: cross-entropy for data in [0, 1], else squared error."""
         loss = self.loss
         if loss == "auto":
             loss = "cross_entropy" if outside_unit_interval(X) is None else "squared"
         return {**super()._blueprint(X), "loss": loss}
 
-    def _rows(self, X: np.ndarray, *, purpose: Purpose) -> np.ndarray:
-        """The rows; cross-entropy takes grey values too, so they need not be bits."""
-        del purpose
+    def _check_domain(self, X: Examples, spaces: Any) -> None:
+        """Cross-entropy takes grey values too, so they need not be bits."""
+        del spaces
         if self.blueprint_["loss"] == "cross_entropy":
             outside = outside_unit_interval(X)
             if outside is not None:
@@ -76,7 +76,6 @@ class ReconstructionEstimator(GradientEstimator):
                     f"Cross-entropy needs values from 0 to 1, got {outside:g}. Scale the data (divide bytes by "
                     "255), or use loss='squared'."
                 )
-        return X
 
     # -- learning ------------------------------------------------------------------------------------------
 
@@ -103,15 +102,14 @@ class ReconstructionEstimator(GradientEstimator):
     def _learner(self, plan: training.Plan) -> GradientLearner:
         return GradientLearner(self._objective(), self._optimizer(plan), averaging=self.averaging, centring=0.0)
 
-    def validation_scorer(self, rows: np.ndarray, weights: Any = None) -> Callable[[Any], float]:
+    def validation_scorer(self, rows: Any, weights: Any = None) -> Callable[[Any], float]:
         """Minus the mean energy of the rows."""
-        rows = self._rows(rows[:, : self.n_features_in_], purpose="scoring")
-        return lambda model: -average(apply_rows(_energy, model, space.encode(model.x_space, rows)), weights)
+        portions = self._scored(rows)
+        return lambda model: -average(portions.apply(_energy, model), weights)
 
-    def ignorance(self, model: Any, rows: Any, weights: Any = None) -> dict[str, float]:
-        """Nothing: what is followed is the model's own energy, for which no such value is known."""
-        del model, rows, weights
-        return {}
+    def watch(self, model: Any, rows: Any, weights: Any = None) -> Watched:
+        """The energy; of independent sites nothing is known."""
+        return Watched(super().watch(model, rows, weights).monitors, {})
 
     # -- use -----------------------------------------------------------------------------------------------
 
@@ -168,9 +166,9 @@ class ReconstructionEstimator(GradientEstimator):
         Reconstruction(noise, float(self.emphasis))
 
 
-def outside_unit_interval(X: np.ndarray) -> float | None:
+def outside_unit_interval(X: Examples) -> float | None:
     """None if all values lie in [0, 1], else one that does not."""
-    for block in training.blocks(X):
+    for block in X.blocks():
         low, high = float(block.min()), float(block.max())
         if low < 0 or high > 1:
             return low if low < 0 else high

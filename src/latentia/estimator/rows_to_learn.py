@@ -16,8 +16,7 @@ from sklearn.utils import _safe_indexing, check_consistent_length
 
 from latentia.core.errors import DataError
 from latentia.estimator.weighing import checked_weights, mean_one
-from latentia.learning.batches import read_rows
-from latentia.ops.mapped import MappedRows, is_mapped
+from latentia.ops.examples import Examples
 
 #: Most rows that starting values and surveys look at, and about the most numbers.
 MOST_ROWS = 20_000
@@ -28,12 +27,18 @@ WHOLE = 1e-4
 
 @dataclasses.dataclass(frozen=True)
 class LearningRows:
-    """Training rows and held-out rows, each with weights that average to one (None: all alike)."""
+    """Examples to train on and held-out ones, each with weights that average to one (None: all alike)."""
 
     training: Any
     weights: np.ndarray | None = None
     held_out: Any = None
     held_out_weights: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("training", "held_out"):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, Examples):
+                object.__setattr__(self, name, Examples(given))
 
 
 def normalised_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
@@ -50,27 +55,23 @@ def weighted(X: Any, y: Any, sample_weight: Any, *, least: int = 1) -> tuple[Any
         sample_weight: what the user gave.
         least: how many rows there must be.
     """
-    weights = checked_weights(sample_weight, X.shape[0])
+    X = X if isinstance(X, Examples) else Examples(X)
+    if sample_weight is None:
+        return X, y, None
+    weights = checked_weights(sample_weight, X.n)
     if weights is None or weights.all():
         return X, y, _unless_alike(mean_one(weights))
     kept = np.flatnonzero(weights)
     if kept.size < least:
-        raise DataError(
-            f"Only {kept.size} of the {X.shape[0]} rows has a weight above zero: at least {least} are needed."
-        )
+        raise DataError(f"Only {kept.size} of the {X.n} rows has a weight above zero: at least {least} are needed.")
     if y is not None:
-        check_consistent_length(X, y)
+        check_consistent_length(range(X.n), y)
         y = _safe_indexing(y, kept)
-    return chosen(X, kept), y, _unless_alike(mean_one(weights[kept]))
+    return X.take(kept), y, _unless_alike(mean_one(weights[kept]))
 
 
 def _unless_alike(weights: np.ndarray | None) -> np.ndarray | None:
     return None if weights is None or weights.min() == weights.max() else weights
-
-
-def chosen(X: Any, rows: np.ndarray) -> Any:
-    """Some rows of an array, in memory; those of a memory map stay in their file."""
-    return MappedRows(X, rows) if is_mapped(X) else X[rows]
 
 
 def n_held_out(n_rows: int, fraction: float) -> int:
@@ -80,37 +81,34 @@ def n_held_out(n_rows: int, fraction: float) -> int:
 
 def split(rows: Any, weights: np.ndarray | None, fraction: float, seed: int) -> LearningRows:
     """LearningRows to train on, and a random ``fraction`` to hold out."""
-    n = rows.shape[0]
-    n_held = n_held_out(n, fraction)
-    if not n_held:
+    if not fraction:
         return LearningRows(rows, weights)
+    rows = Examples.of(rows)
+    n = rows.n
+    n_held = n_held_out(n, fraction)
     if n - n_held < 1:
         raise DataError(f"validation_fraction={fraction} of {n} rows leaves none to train on.")
-    if is_mapped(rows):
-        raise DataError(
-            "Early stopping needs validation rows, which a memory map does not yield. Fit on an array, or turn it "
-            "off."
-        )
     order = np.random.default_rng([seed, 1]).permutation(n)
     held_out, kept = np.sort(order[:n_held]), np.sort(order[n_held:])
     parts = (None, None) if weights is None else (weights[kept], weights[held_out])
-    return LearningRows(rows[kept], mean_one(parts[0]), read_rows(rows, held_out), mean_one(parts[1]))
+    return LearningRows(rows.take(kept), mean_one(parts[0]), rows.take(held_out), mean_one(parts[1]))
 
 
-def some_rows(rows: Any, seed: int, weights: np.ndarray | None = None, most: int = MOST_ROWS) -> np.ndarray:
+def some_rows(rows: Any, seed: int, weights: np.ndarray | None = None, most: int = MOST_ROWS) -> Any:
     """All rows, or a random choice if there are many: enough for starting values.
 
     With weights, rows come as often as their weights say: exactly, if the weights are whole multiples of the
     smallest one and the result is no longer than ``most``, else as nearly as in so many rows. What is computed from
     the result needs to know nothing of weights.
     """
-    n = rows.shape[0]
+    rows = rows if isinstance(rows, Examples) else Examples(rows)
+    n = rows.n
     if weights is not None:
-        most = min(most, max(n, MOST_NUMBERS // max(1, int(np.prod(rows.shape[1:])))))
-        return read_rows(rows, _in_proportion(weights, most))
+        most = min(most, max(n, MOST_NUMBERS // max(1, rows.n_columns)))
+        return rows.read(_in_proportion(weights, most))
     if n <= most:
-        return read_rows(rows, np.arange(n))
-    return read_rows(rows, np.random.default_rng(seed).choice(n, most, replace=False))
+        return rows.read(np.arange(n))
+    return rows.read(np.random.default_rng(seed).choice(n, most, replace=False))
 
 
 def _in_proportion(weights: np.ndarray, most: int) -> np.ndarray:

@@ -16,6 +16,7 @@ import numpy as np
 from latentia.core.errors import FileFormatError
 from latentia.core.files import read_arrays, write_arrays
 from latentia.core.leaves import from_arrays, to_arrays
+from latentia.core.run_folder import RunFolder
 from latentia.estimator.fresh import outline
 
 #: Between a part's name and its arrays' names; the model's own names, made of fields and dots, never hold it.
@@ -38,6 +39,17 @@ def plain_parameters(estimator: Any) -> dict[str, Any]:
 
 def save(estimator: Any, path: str | Path) -> None:
     """Write a fitted estimator to ``path`` (safetensors)."""
+    write_arrays(path, *_content(estimator))
+
+
+def save_run(estimator: Any, run_dir: RunFolder | str | Path | None) -> None:
+    """Write a fitted estimator into its run folder, if it has one."""
+    if run_dir is not None and (folder := RunFolder.of(run_dir)).writes:
+        folder.write_model(*_content(estimator))
+
+
+def _content(estimator: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(arrays, description) of a model file."""
     description = {
         "kind": "model",
         "family": estimator.family,
@@ -54,7 +66,7 @@ def save(estimator: Any, path: str | Path) -> None:
     if "classes_" in vars(estimator):
         classes = estimator.classes_
         description["classes"] = {"dtype": str(classes.dtype), "values": classes.tolist()}
-    write_arrays(path, arrays, description)
+    return arrays, description
 
 
 def load(path: str | Path) -> Any:

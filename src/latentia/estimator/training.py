@@ -2,47 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from latentia.core import space
-from latentia.core.errors import DataError, RunFolderError
-from latentia.core.files import write_json
+from latentia.core.run_folder import RunFolder
 from latentia.estimator import saving
 from latentia.estimator.fingerprint import fingerprint
 from latentia.estimator.rows_to_learn import LearningRows, some_rows
-from latentia.learning import checkpoint, stacking
 from latentia.learning import fit as loop
-from latentia.learning.batches import read_rows
+from latentia.learning import stacking
 from latentia.learning.compiled import AbstractPrepare
 from latentia.learning.progress import display
 from latentia.ops import random
+from latentia.ops.examples import Examples, WithLabels, without_labels
 
 Binarize = Literal["sample", "threshold"] | None
 
 
 class Encode(AbstractPrepare):
-    """Rows → visibles; with ``sample`` each entry in [0, 1] is a coin's probability, thrown anew every time."""
+    """Examples → visibles; with ``sample`` entries in [0, 1] are probabilities, and are sampled anew every time."""
 
     spaces: Any = eqx.field(static=True)
     sample: bool = eqx.field(static=True, default=False)
 
     def __call__(self, rows: Any, *, key: PRNGKeyArray) -> Any:
         """Encode a batch."""
-        if self.sample:  # the data come first, and binary sites are the only ones that can be thrown
-            first = space.leaves(self.spaces)[0].n_columns
-            data = rows[:, :first]
-            thrown = (jax.random.uniform(key, data.shape, rows.dtype) < data).astype(rows.dtype)
-            rows = thrown if first == rows.shape[1] else jnp.concatenate([thrown, rows[:, first:]], axis=1)
+        if self.sample:  # the data, not the labels
+            data = without_labels(rows)
+            sampled = (jax.random.uniform(key, data.shape, data.dtype) < data).astype(data.dtype)
+            rows = rows._replace(data=sampled) if isinstance(rows, WithLabels) else sampled
         return space.encode(self.spaces, rows)
 
 
@@ -76,75 +73,14 @@ class Plan:
         )
 
 
-def survey(rows: np.ndarray, weights: Any, prepare: AbstractPrepare, seed: int) -> Any:
+def survey(rows: Any, weights: Any, prepare: AbstractPrepare, seed: int) -> Any:
     """Visibles of many rows, as training meets them; as often as their weights say."""
     return prepare(jax.device_put(some_rows(rows, seed, weights)), key=random.key(seed))
 
 
-def validate_mapped(estimator: Any, X: np.ndarray, *, reset: bool) -> np.ndarray:
-    """Check a memory map block by block, without reading it into memory as a whole."""
-    if X.ndim != 2 or X.shape[0] < 2 or X.shape[1] < 1 or X.dtype.kind not in "fiub":
-        raise DataError(f"A memory map must be a numeric matrix with at least 2 rows, got {X.dtype}{X.shape}.")
-    if reset:
-        estimator.n_features_in_ = int(X.shape[1])
-    elif X.shape[1] != estimator.n_features_in_:
-        raise DataError(
-            f"X has {X.shape[1]} features, but {type(estimator).__name__} expects {estimator.n_features_in_}."
-        )
-    for rows in blocks(X):
-        if not np.isfinite(rows).all():
-            raise DataError("The memory map contains NaN or infinity. Clean the data before fitting.")
-    return X
-
-
-def blocks(X: np.ndarray, n_bytes: int = 32 * 1024**2) -> Any:
-    """The rows of an array, block by block, as float32."""
-    size = max(1, n_bytes // (4 * X.shape[1]))
-    for start in range(0, X.shape[0], size):
-        yield read_rows(X, np.arange(start, min(start + size, X.shape[0])))
-
-
-def check_blocks(check: Callable[..., None], X: np.ndarray, **options: Any) -> None:
-    """Check the rows of an array block by block; what is wrong is named by its row in the whole array."""
-    row = 0
-    for block in blocks(X):
-        check(block, first=(row, 0), **options)
-        row += len(block)
-
-
-def run(
-    estimator: Any, model: Any, rows: LearningRows, learner: Any, prepare: Any, plan: Plan, seed: int, state: Any
-) -> loop.Result:
-    """One run of the loop, with its validation rows and its folder."""
-    folder = None if plan.run_dir is None else Path(plan.run_dir)
-    held_out = rows.held_out
-    settings = loop.Settings(
-        n_steps=plan.n_steps,
-        batch_size=plan.batch_size,
-        seed=seed,
-        chunk=plan.chunk,
-        monitors=estimator.monitors(model, rows.training, rows.weights),
-        ignorance=estimator.ignorance(model, rows.training, rows.weights),
-        score=None if held_out is None else estimator.validation_scorer(held_out, rows.held_out_weights),
-        patience=plan.patience,
-        tolerance=plan.tolerance,
-        folder=folder,
-        resume=plan.resume,
-        fingerprint={} if folder is None else fingerprint(estimator, rows, plan, seed),
-        begin=plan.begin,
-        callbacks=plan.callbacks,
-        display=display(estimator.verbose, type(estimator).__name__),
-    )
-    return loop.fit(
-        model,
-        rows.training,
-        learner,
-        prepare,
-        settings,
-        key=random.key(seed),
-        weights=rows.weights,
-        state=state,
-    )
+def blocks(X: Any) -> Iterator[Any]:
+    """The rows of examples, or of one array of them, block by block, as float32."""
+    return Examples.of(X).blocks()
 
 
 def run_stack(
@@ -159,7 +95,7 @@ def run_stack(
             batch_size=stage.batch_size,
             seed=seed + index,
             chunk=stage.chunk,
-            folder=None if plan.run_dir is None else Path(plan.run_dir) / "pretraining" / f"stage-{index + 1}",
+            folder=None if plan.run_dir is None else RunFolder.of(plan.run_dir).stage(index + 1),
             resume=plan.resume,
             fingerprint=belonging,
             begin=plan.begin,
@@ -171,24 +107,26 @@ def run_stack(
     return stacking.greedy(rows.training, makers, settings, key=random.key(seed), weights=rows.weights)
 
 
-def open_folder(estimator: Any, plan: Plan, n_rows: int) -> None:
-    """Make the run's folder and describe the run in it; refuse one that holds something else."""
+@contextlib.contextmanager
+def run_folder(estimator: Any, plan: Any, n_rows: int) -> Iterator[RunFolder | None]:
+    """The run's folder for as long as it is written, with the run described in it; None for a run without one.
+
+    Args:
+        estimator: who learns.
+        plan: anything with ``run_dir`` and ``resume``.
+        n_rows: rows to learn from.
+    """
     if plan.run_dir is None:
+        yield None
         return
-    folder, resume = Path(plan.run_dir), plan.resume
-    if folder.exists() and not folder.is_dir():
-        raise RunFolderError(f"{folder} is a file, not a folder. Choose another run_dir.")
-    if folder.is_dir() and any(folder.iterdir()) and not resume:
-        raise RunFolderError(
-            f"The run folder {folder} exists already and is not empty. Choose another one, or pass resume=True "
-            "(--resume) to go on with the run in it."
-        )
-    if resume and checkpoint.begun(folder):
-        return  # the run's own description stays
-    config = {
-        "family": estimator.family,
-        "params": saving.plain_parameters(estimator),
-        "blueprint": estimator.blueprint_,
-        "n_rows": n_rows,
-    }
-    write_json(folder / "config.json", config)
+    folder = RunFolder.of(plan.run_dir)
+    folder.refuse(resume=plan.resume)
+    with folder.held():
+        description = {
+            "family": estimator.family,
+            "params": saving.plain_parameters(estimator),
+            "blueprint": estimator.blueprint_,
+            "n_rows": n_rows,
+        }
+        folder.begin(description, resume=plan.resume)
+        yield folder

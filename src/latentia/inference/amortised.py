@@ -27,7 +27,7 @@ from latentia.units import Factorial, make
 
 _UNITS: dict[Domain, str] = {"binary": "bernoulli", "spin": "spin", "categorical": "categorical"}
 #: The latents that an encoder can infer.
-DOMAINS: tuple[Domain, ...] = ("real", "binary", "spin", "categorical")
+DOMAINS: tuple[Domain, ...] = ("real", *_UNITS)
 
 
 class DiagonalGaussian(AbstractPosterior):
@@ -110,7 +110,8 @@ class Encoder(AbstractInference):
             raise CapabilityError("An encoder needs latents to infer, and the model has none.")
         strange = [leaf.domain for leaf in leaves(z_space) if leaf.domain not in DOMAINS]
         if strange:
-            raise CapabilityError(f"An encoder knows real, binary, spin and categorical latents, not {strange[0]}.")
+            known = f"{', '.join(DOMAINS[:-1])} and {DOMAINS[-1]}"
+            raise CapabilityError(f"An encoder knows {known} latents, not {strange[0]}.")
         rows = jax.vmap(lambda x: ravel_pytree(x)[0])(x)
         spread = jnp.std(rows, axis=0)
         sizes = [rows.shape[1], *([] if hidden is None else [hidden]), sum(map(_outputs, leaves(z_space)))]

@@ -76,7 +76,7 @@ def state(spaces: Any, index: Int[Array, ""], dtype: Any) -> Any:
 
 
 def _value(part: Space, index: Int[Array, ""], dtype: Any) -> Float[Array, "*shape"]:
-    radix = part.shape[1] if part.domain == "categorical" else 2
+    radix = part.n_states
     powers = jnp.array([radix**i for i in range(part.n_columns)], index.dtype)
     digits = (index // powers) % radix
     if part.domain == "categorical":
@@ -118,4 +118,4 @@ def _side(name: str, spaces: Any) -> Side:
 
 
 def _count(part: Space) -> int:
-    return (part.shape[1] if part.domain == "categorical" else 2) ** part.n_columns
+    return part.n_states**part.n_columns

@@ -1,4 +1,4 @@
-"""Where batches come from: an array on the device, or rows streamed from a memory map.
+"""Where batches come from: examples on the device, or streamed from a memory map.
 
 The order is a stream without end: one permutation of the rows after another, cut into batches. It depends on
 the seed and the step alone, so that an interrupted run finds its place again.
@@ -10,12 +10,13 @@ import math
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import jax
 import numpy as np
 from jax.sharding import Mesh
-from scipy.sparse import issparse
 
 from latentia.core.sharding import place
-from latentia.ops.mapped import MappedRows, is_mapped, read_file
+from latentia.ops.examples import Examples
+from latentia.ops.mapped import is_mapped as is_mapped
 
 #: Larger arrays stay on the host and are streamed.
 DEVICE_BYTES = 2 * 1024**3
@@ -40,6 +41,10 @@ class RowOrder:
             self._epochs[epoch] = np.random.default_rng([self.seed, epoch]).permutation(self.n_rows)
         return self._epochs[epoch]
 
+    def first(self, n: int) -> np.ndarray:
+        """The numbers of the first ``n`` rows of the first epoch (or all)."""
+        return np.random.default_rng([self.seed, 0]).permutation(self.n_rows)[:n]
+
     def rows(self, first_step: int, n_steps: int) -> np.ndarray:
         """Row numbers ``(n_steps, batch_size)`` of the given steps."""
         start, stop = first_step * self.batch_size, (first_step + n_steps) * self.batch_size
@@ -49,21 +54,9 @@ class RowOrder:
         return stream[offset : offset + stop - start].reshape(n_steps, self.batch_size).astype(np.int32)
 
 
-def read_rows(X: Any, rows: np.ndarray) -> np.ndarray:
-    """Rows of an array as float32; of a memory map they are read from its file, of a sparse matrix filled in."""
-    if isinstance(X, MappedRows):
-        return read_rows(X.source, X.rows[rows])
-    flat = rows.ravel()
-    if issparse(X):
-        sparse: Any = X
-        return np.asarray(sparse[flat].toarray(), np.float32).reshape(*rows.shape, *X.shape[1:])
-    if is_mapped(X) and X.flags.c_contiguous:
-        order = np.argsort(flat, kind="stable")
-        out = np.empty((flat.size, *X.shape[1:]), np.float32)
-        out[order] = read_file(X, flat[order])
-    else:
-        out = np.asarray(X[flat], np.float32)
-    return out.reshape(*rows.shape, *X.shape[1:])
+def read_rows(X: Any, rows: np.ndarray) -> Any:
+    """Rows of examples (or of one array of them) as float32, in memory."""
+    return Examples.of(X).read(rows)
 
 
 def _roomy(array: np.ndarray) -> np.ndarray:
@@ -83,27 +76,25 @@ class Batches:
     """Chunks of batches for the training loop, from the device or streamed.
 
     Args:
-        X: rows, an array or a memory map.
+        X: the examples.
         weights: one weight per row (averaging to one), or None.
-        order: which rows when.
+        batch_size: rows of a batch.
+        seed: order of the rows.
         mesh: where batches go.
     """
 
-    def __init__(self, X: np.ndarray, weights: np.ndarray | None, order: RowOrder, mesh: Mesh):
-        self.X, self.weights, self.order, self.mesh = X, weights, order, mesh
-        self.streamed = is_mapped(X) or X.nbytes > DEVICE_BYTES
+    def __init__(self, X: Any, weights: np.ndarray | None, batch_size: int, seed: int, mesh: Mesh):
+        self.X = X if isinstance(X, Examples) else Examples(X)
+        self.weights, self.mesh = weights, mesh
+        self.order = RowOrder(self.X.n, batch_size, seed)
+        self.streamed = self.X.in_file or self.X.nbytes > DEVICE_BYTES
         self._pool = ThreadPoolExecutor(1) if self.streamed else None
         self._next: tuple[tuple[int, int], Future] | None = None
+        #: The most steps that one chunk may hold.
+        self.most_steps = max(1, CHUNK_BYTES // (4 * self.X.n_columns * batch_size)) if self.streamed else 1 << 30
         if not self.streamed:
-            self._data = place(_roomy(np.asarray(X, np.float32)), mesh)
+            self._data = jax.tree.map(lambda leaf: place(_roomy(leaf), mesh), self.X.read_all())
             self._weights = None if weights is None else place(_roomy(weights), mesh)
-
-    def largest_chunk(self) -> int:
-        """The most steps that one chunk may hold."""
-        if not self.streamed:
-            return 1 << 30
-        row = 4 * math.prod(self.X.shape[1:])
-        return max(1, CHUNK_BYTES // (row * self.order.batch_size))
 
     def chunk(self, first_step: int, n_steps: int) -> tuple[Any, Any, Any]:
         """(data, weights, rows) for the compiled loop; rows is None when data are the batches themselves."""
@@ -119,9 +110,8 @@ class Batches:
     def release(self, data: Any, weights: Any) -> None:
         """Free a chunk that has been used, now and not when Python's collector comes by."""
         if self.streamed:
-            data.delete()
-            if weights is not None:
-                weights.delete()
+            for leaf in jax.tree.leaves((data, weights)):
+                leaf.delete()
 
     def _submit(self, asked: tuple[int, int]) -> Future:
         assert self._pool is not None
@@ -130,13 +120,11 @@ class Batches:
     def _read(self, first_step: int, n_steps: int) -> tuple[Any, Any]:
         rows = self.order.rows(first_step, n_steps)
         weights = None if self.weights is None else place(self.weights[rows], self.mesh, 1)
-        return place(read_rows(self.X, rows), self.mesh, 1), weights
+        return jax.tree.map(lambda leaf: place(leaf, self.mesh, 1), self.X.read(rows)), weights
 
-    def sample(self, n: int) -> np.ndarray:
+    def sample(self, n: int) -> Any:
         """The first rows of the order, for starting values."""
-        n = min(n, self.X.shape[0])
-        rows = np.random.default_rng([self.order.seed, 0]).permutation(self.X.shape[0])[:n]
-        return read_rows(self.X, rows)
+        return self.X.read(self.order.first(n))
 
     def close(self) -> None:
         """Stop reading ahead."""

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from latentia.core.errors import RunFolderError
-from latentia.core.files import read_arrays, write_arrays
 from latentia.core.leaves import from_arrays, to_arrays
+from latentia.core.run_folder import RunFolder
 
-FILE = "checkpoint.safetensors"
 #: The name of what earlier releases wrote in place of names and texts.
 BEFORE = "before"
 
 
-def save(folder: Path, tree: Any, progress: dict[str, Any], fingerprint: Any) -> None:
+#: A run folder, or where it is.
+Place = RunFolder | str | os.PathLike[str]
+
+
+def save(folder: Place, tree: Any, progress: dict[str, Any], fingerprint: Any) -> None:
     """Replace the folder's checkpoint."""
-    write_arrays(
-        folder / FILE,
-        to_arrays(tree),
-        {"kind": "checkpoint", "progress": progress, "fingerprint": fingerprint},
-    )
+    folder = RunFolder.of(folder)
+    if folder.writes:
+        description = {"kind": "checkpoint", "progress": progress, "fingerprint": fingerprint}
+        folder.write_checkpoint(to_arrays(tree), description)
 
 
-def exists(folder: Path) -> bool:
-    """Whether there is something to resume."""
-    return (folder / FILE).is_file()
-
-
-def begun(folder: Path) -> bool:
-    """Whether there is something to resume, also of a run that never came to its last stage."""
-    return exists(folder) or any(folder.glob(f"pretraining/*/{FILE}"))
-
-
-def load(folder: Path, like: Any, fingerprint: Any) -> tuple[Any, dict[str, Any]]:
+def load(folder: Place, like: Any, fingerprint: Any) -> tuple[Any, dict[str, Any]]:
     """(tree, progress); refuses a checkpoint of another run.
 
     Args:
@@ -43,12 +35,13 @@ def load(folder: Path, like: Any, fingerprint: Any) -> tuple[Any, dict[str, Any]
         fingerprint: a text, or texts by the name of what they stand for; what one side has no name for is not
             compared. :data:`BEFORE` names the single text that earlier releases wrote.
     """
-    arrays, description = read_arrays(folder / FILE)
+    folder = RunFolder.of(folder)
+    arrays, description = folder.read_checkpoint()
     _check_same_run(folder, description.get("fingerprint"), fingerprint)
-    return from_arrays(like, arrays, source=f"The checkpoint in {folder}"), description["progress"]
+    return from_arrays(like, arrays, source=f"The checkpoint in {folder.path}"), description["progress"]
 
 
-def _check_same_run(folder: Path, found: Any, wanted: Any) -> None:
+def _check_same_run(folder: RunFolder, found: Any, wanted: Any) -> None:
     if isinstance(wanted, Mapping):
         named = isinstance(found, Mapping)
         found = found if named else {BEFORE: found}
@@ -60,6 +53,6 @@ def _check_same_run(folder: Path, found: Any, wanted: Any) -> None:
         return
     said = "" if differing == [BEFORE] else f" What differs: {', '.join(differing)}."
     raise RunFolderError(
-        f"The checkpoint in {folder} belongs to a run with other parameters or other data.{said} "
+        f"The checkpoint in {folder.path} belongs to a run with other parameters or other data.{said} "
         "Resume with the same ones, or choose another folder."
     )

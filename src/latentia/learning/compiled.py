@@ -15,7 +15,7 @@ from jaxtyping import PRNGKeyArray
 
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.sharding import split
-from latentia.ops.arrays import all_finite, largest, n_numbers
+from latentia.ops.arrays import all_finite, batch_size, largest, n_numbers
 from latentia.ops.compiling import program_size, untuned
 
 #: At most this many compiled loops are kept, the ones used last.
@@ -74,7 +74,7 @@ def _chunk(inputs: Inputs, carry: Carry) -> tuple[Carry, dict]:
     def step(arrays: Any, each: Any, since: int) -> tuple[Any, Any]:
         picked, weights, keys = each
         carry = eqx.combine(arrays, static)
-        batch = picked if streamed else inputs.data[picked]
+        batch = picked if streamed else jax.tree.map(lambda leaf: leaf[picked], inputs.data)
         if not streamed and inputs.weights is not None:
             weights = inputs.weights[picked]
         x = inputs.prepare(split(batch), key=keys[0])
@@ -87,7 +87,7 @@ def _chunk(inputs: Inputs, carry: Carry) -> tuple[Carry, dict]:
             arrays, _ = jax.lax.scan(functools.partial(step, since=0), arrays, light, unroll=unroll)
         return step(arrays, last, since=period)
 
-    keys = jax.random.split(inputs.key, (steps.shape[0], 2))
+    keys = jax.random.split(inputs.key, (batch_size(steps), 2))
     each = (steps, inputs.weights if streamed else None, keys)
     each = jax.tree.map(lambda a: a.reshape(-1, period, *a.shape[1:]), each)
     arrays, metrics = jax.lax.scan(group, arrays, each)

@@ -14,6 +14,12 @@ Contrastive divergence starts Gibbs chains at the data (Hinton, 2002), persisten
 run on from step to step (Tieleman, 2008), and tempering keeps replicas at several temperatures (Desjardins et al.,
 2010; Salakhutdinov, 2009). Where x is real, chains may follow the gradient of F instead, by Langevin or Hamiltonian
 dynamics: no conditional distributions are needed (Hinton, Osindero, Welling and Teh, 2006).
+
+A conditional model has a log Z for every context, so that a chain belongs to a row and keeps its context:
+
+    −∇ log p(y | c) = ∇F(y; c) − E_{y'∼p(· | c)} ∇F(y'; c).
+
+Such chains start at the row's y. Persistent ones would meet another context at every step, and are refused.
 """
 
 from __future__ import annotations
@@ -27,8 +33,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia import samplers
 from latentia.core import space
-from latentia.core.algorithms import AbstractObjective, AbstractSampler, Metrics, Need
+from latentia.core.algorithms import AbstractObjective, AbstractSampler, Metrics, Need, require
 from latentia.core.capabilities import Clamps, FreeEnergy, Settles
+from latentia.core.conditioning import kind, over_rows, parted
 from latentia.core.errors import ParameterError, UnknownNameError
 from latentia.core.model import Scalar
 from latentia.core.sharding import split
@@ -91,55 +98,67 @@ class Contrastive(AbstractObjective):
         """The sampler's."""
         return self.sampler.domains
 
+    @property
+    def conditional(self) -> bool:
+        """Where every chain belongs to a row."""
+        return not self.persistent
+
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> ContrastiveState:
         """Chains that start at examples drawn from the batch."""
         pick_key, start_key, run_key = jax.random.split(key, 3)
+        x, contexts = parted(model, x)
+        if contexts is not None:
+            require(self, model)
         n = batch_size(x) if self.n_chains is None else self.n_chains
         rows = jax.random.randint(pick_key, (n,), 0, batch_size(x), jnp.int32) if self.persistent else jnp.arange(n)
         sampler = self.sampler.sized(x)
-        chains = split(samplers.start(sampler, model, jax.tree.map(lambda a: a[rows], x), key=start_key))
-        state = ContrastiveState(chains, sampler, {}, self._drawn(model, x, run_key))
-        shape = jax.eval_shape(lambda: self._run(model, state, run_key).metrics)
+        begin = jax.tree.map(lambda a: a[rows], x)
+        chains = split(samplers.start(sampler, model, begin, key=start_key, contexts=contexts))
+        state = ContrastiveState(chains, sampler, {}, self._drawn(model, x, contexts, run_key))
+        shape = jax.eval_shape(lambda: self._run(model, state, contexts, run_key).metrics)
         return eqx.tree_at(lambda s: s.metrics, state, jax.tree.map(lambda m: jnp.zeros(m.shape, m.dtype), shape))
 
     def prepare(
         self, model: Any, x: Any, state: ContrastiveState, *, key: PRNGKeyArray, weights: Any = None
     ) -> ContrastiveState:
         """Fresh samples."""
+        x, contexts = parted(model, x)
         if self._draws(model):
             key, latent_key = jax.random.split(key)
-            latents = self._drawn(model, x, latent_key)
+            latents = self._drawn(model, x, contexts, latent_key)
             state = eqx.tree_at(lambda s: s.latents, state, latents, is_leaf=lambda a: a is None)
         if not self.persistent:
             key, start_key = jax.random.split(key)
-            chains = samplers.start(state.sampler, model, x, key=start_key)
+            chains = samplers.start(state.sampler, model, x, key=start_key, contexts=contexts)
             state = eqx.tree_at(lambda s: s.chains, state, chains)
-        return self._run(model, state, key)
+        return self._run(model, state, contexts, key)
 
-    def _run(self, model: Any, state: ContrastiveState, key: PRNGKeyArray) -> ContrastiveState:
+    def _run(self, model: Any, state: ContrastiveState, contexts: Any, key: PRNGKeyArray) -> ContrastiveState:
         sampler, chains = state.sampler, state.chains
         if self.n_steps > 1:
             key, first = jax.random.split(key)
-            _, chains = samplers.run(sampler, model, chains, self.n_steps - 1, key=first)
-        chains, info = samplers.advance(sampler, model, chains, key=key)
+            _, chains = samplers.run(sampler, model, chains, self.n_steps - 1, key=first, contexts=contexts)
+        chains, info = samplers.advance(sampler, model, chains, key=key, contexts=contexts)
         chains = split(chains)
         return ContrastiveState(chains, sampler.adapt(info), sampler.metrics(info), state.latents)
 
     def _draws(self, model: Any) -> bool:
-        return self.positive == "sampled" and not isinstance(model, FreeEnergy)
+        return self.positive == "sampled" and not isinstance(kind(model), FreeEnergy)
 
-    def _drawn(self, model: Any, x: Any, key: PRNGKeyArray) -> Any:
+    def _drawn(self, model: Any, x: Any, contexts: Any, key: PRNGKeyArray) -> Any:
         """Latents of every row after Gibbs sweeps with all of x held; None where none are wanted."""
         if not self._draws(model):
             return None
         start_key, key = jax.random.split(key)
         gibbs, held = samplers.Gibbs(), jax.tree.map(lambda a: jnp.ones(a.shape, bool), x)
-        states = samplers.start(gibbs, model, x, key=start_key)
-        _, states = samplers.run(gibbs, model, states, self.inference.n_rounds, key=key, fixed=held)
+        states = samplers.start(gibbs, model, x, key=start_key, contexts=contexts)
+        n = self.inference.n_rounds
+        _, states = samplers.run(gibbs, model, states, n, key=key, fixed=held, contexts=contexts)
         return jax.vmap(gibbs.latent)(states)
 
     def loss(self, model: Any, x: Any, weights: Any, state: ContrastiveState) -> tuple[Scalar, Metrics]:
         """A surrogate with the gradient of the energy gap between data and samples, and that gap as a metric."""
+        x, contexts = parted(model, x)
         chains = jax.lax.stop_gradient(state.chains)
         samples, latents = jax.vmap(state.sampler.visible)(chains), jax.vmap(state.sampler.latent)(chains)
         n, m = batch_size(x), batch_size(chains)
@@ -147,30 +166,32 @@ class Contrastive(AbstractObjective):
         # A chain that started at an example counts as much as the example; persistent chains belong to none.
         alike = weights is None or self.persistent or m != n
         counts = jnp.full(m, 1 / m, signs.dtype) if alike else signs
-        if isinstance(model, FreeEnergy):
+        summed = isinstance(kind(model), FreeEnergy)
+        if summed:
             # One signed sum over data and samples, so that both share their products.
-            both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), x, samples)
-            gap = jnp.append(signs, -counts) @ jax.vmap(model.free_energy)(both)
+            joined = lambda a, b: jax.tree.map(lambda a, b: jnp.concatenate([a, b]), a, b)  # noqa: E731
+            energies = over_rows(_free_energy, model, joined(contexts, contexts))(joined(x, samples))
+            gap = jnp.append(signs, -counts) @ energies
         else:
-            gap = signs @ self._bound(model, x, state) - counts @ jax.vmap(model.energy)(samples, latents)
+            gap = signs @ self._bound(model, x, contexts, state)
+            gap = gap - counts @ over_rows(_energy, model, contexts)(samples, latents)
         metrics = {"energy_gap": gap, **state.metrics}
         if not self._settles(model):
             return gap, metrics
-        positive = jax.vmap(model.free_energy)(x) if isinstance(model, FreeEnergy) else self._bound(model, x, state)
+        positive = jax.vmap(model.free_energy)(x) if summed else self._bound(model, x, contexts, state)
         negative = jnp.mean(jax.vmap(cast(Settles, model).settled_energy)(samples, latents))
         return signs @ positive - negative, metrics
 
-    def _bound(self, model: Any, x: Any, state: ContrastiveState) -> Float[Array, " n"]:
+    def _bound(self, model: Any, x: Any, contexts: Any, state: ContrastiveState) -> Float[Array, " n"]:
         """What stands for F(x): E_q[E(x, z)] − H(q) with q held fixed, or E(x, z) at latents that were drawn."""
         if self._draws(model):
-            return jax.vmap(model.energy)(x, jax.lax.stop_gradient(state.latents))
-        frozen = jax.lax.stop_gradient(model)
+            return over_rows(_energy, model, contexts)(x, jax.lax.stop_gradient(state.latents))
 
-        def one(x: Any) -> Scalar:
-            q = jax.lax.stop_gradient(self.inference.infer(frozen, x))
+        def one(model: Any, x: Any) -> Scalar:
+            q = jax.lax.stop_gradient(self.inference.infer(jax.lax.stop_gradient(model), x))
             return model.clamped(x).variational_energy(q)
 
-        return jax.vmap(one)(x)
+        return over_rows(one, model, contexts)(x)
 
     def _settles(self, model: Any) -> bool:
         """Whether samples enter with the block summed out that their sweep drew last.
@@ -181,6 +202,14 @@ class Contrastive(AbstractObjective):
         if not (self.persistent and self.sampler.settles and isinstance(model, Settles)):
             return False
         return not isinstance(model, FreeEnergy) or space.width(model.z_space) <= space.width(model.x_space)
+
+
+def _free_energy(model: Any, x: Any) -> Scalar:
+    return model.free_energy(x)
+
+
+def _energy(model: Any, x: Any, z: Any) -> Scalar:
+    return model.energy(x, z)
 
 
 def cd(k: int = 1, rounds: int = 10, positive: str = "mean_field") -> Contrastive:

@@ -25,9 +25,9 @@ import scipy.sparse as sp
 
 from latentia.core.algorithms import AbstractObjective, require
 from latentia.core.errors import DataError, DivergenceError, ParameterError
+from latentia.core.run_folder import RunFolder
 from latentia.inference.sparse.unrolled import LISTA, AbstractEncoder, Activation, PSDEncoder, encode_with
 from latentia.learning import fit as loop
-from latentia.learning.batches import read_rows
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Optimizer
 from latentia.learning.prediction import (
@@ -39,6 +39,7 @@ from latentia.learning.prediction import (
 )
 from latentia.learning.progress import Display, Silent
 from latentia.ops import random
+from latentia.ops.examples import Examples
 
 __all__ = ["Journal", "encode_with", "learn_lista", "learn_psd"]
 
@@ -58,7 +59,7 @@ class Journal:
 
     Args:
         folder: for metrics and checkpoints; None writes nothing. The last stage has it for its own, those before
-            it have ``pretraining/stage-1`` and so on in it.
+            it have folders for stages in it.
         resume: go on from the folder's checkpoints.
         fingerprint: what a checkpoint must have been written with.
         callbacks: called with a :class:`latentia.learning.fit.Event` after every chunk; True ends the stage.
@@ -66,7 +67,7 @@ class Journal:
         history: rows of metrics; they are added as stages end, with steps, epochs and seconds that go on.
     """
 
-    folder: Path | None = None
+    folder: RunFolder | Path | None = None
     resume: bool = False
     fingerprint: Any = ""
     callbacks: Sequence[Callable[[loop.Event], Any]] = ()
@@ -96,7 +97,7 @@ class _Stage:
 class _Course:
     """What all stages share."""
 
-    rows: Any
+    rows: Examples
     batch_size: int
     seed: int
     journal: Journal
@@ -126,16 +127,14 @@ class _Course:
 
     def _settings(self, stage: _Stage) -> loop.Settings:
         journal = self.journal
-        folder = journal.folder
+        folder = None if journal.folder is None else RunFolder.of(journal.folder)
         if folder is not None and not stage.is_last:
-            folder = folder / "pretraining" / f"stage-{stage.number + 1}"
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder = folder.stage(stage.number + 1)
         return loop.Settings(
             n_steps=stage.n_steps,
             batch_size=self.batch_size,
             seed=self.seed + stage.number,
-            chunk=min(math.ceil(self.rows.shape[0] / self.batch_size), LONGEST_CHUNK),
+            chunk=min(math.ceil(len(self.rows) / self.batch_size), LONGEST_CHUNK),
             folder=folder,
             resume=journal.resume,
             fingerprint=journal.fingerprint,
@@ -143,39 +142,6 @@ class _Course:
             display=journal.display(stage.name),
             stage=stage.name,
         )
-
-
-class SignalsWithCodes:
-    """Rows ``[signal | exact code]`` as the loop asks for them; sparse codes stay sparse where they are kept.
-
-    Looks like an array of float32: small sets are filled in as a whole, and of large ones only the chunk in use.
-
-    Args:
-        signals: (n, d).
-        codes: (n, K), dense or in compressed sparse rows.
-    """
-
-    def __init__(self, signals: np.ndarray, codes: Any):
-        self.signals, self.codes = signals, codes
-        self.shape = (signals.shape[0], signals.shape[1] + codes.shape[1])
-        self.nbytes = 4 * math.prod(self.shape)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-        out = np.empty((len(rows), self.shape[1]), np.float32)
-        out[:, : self.signals.shape[1]] = read_rows(self.signals, rows)
-        out[:, self.signals.shape[1] :] = read_rows(self.codes, rows)
-        return out
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        del copy
-        out = np.empty(self.shape, np.float32)
-        for first in range(0, len(self), BLOCK):  # or there would be a second copy of all for a moment
-            rows = np.arange(first, min(first + BLOCK, len(self)))
-            out[rows[0] : rows[-1] + 1] = self[rows]
-        return np.asarray(out, dtype)
 
 
 def learn_lista(
@@ -214,7 +180,7 @@ def learn_lista(
     """
     signals, atoms = _checked(X, D)
     _check_numbers(n_epochs=n_epochs, batch_size=batch_size, learning_rate=learning_rate, random_state=random_state)
-    rows = SignalsWithCodes(signals, _checked_codes(Z, (len(signals), len(atoms))))
+    rows = Examples((signals, _checked_codes(Z, (len(signals), len(atoms)))))
     start = LISTA.make(atoms, alpha, n_layers=n_layers, nonnegative=nonnegative)
     course = _Course(rows, min(batch_size, len(rows)), random_state, journal or Journal())
     encoder = LISTA((), nonnegative)
@@ -302,7 +268,7 @@ def learn_psd(
     gain = _range(signals, atoms) if activation == "tanh" else 1.0
     encoder = PSDEncoder.make(atoms, alpha, activation=activation, nonnegative=nonnegative, gain=gain)
     model = PredictiveEncoder.make(encoder, atoms, alpha=alpha, beta=beta, learn=bool(update_dictionary))
-    course = _Course(signals, min(batch_size, len(signals)), random_state, journal or Journal())
+    course = _Course(Examples(signals), min(batch_size, len(signals)), random_state, journal or Journal())
     n_steps = math.ceil(n_epochs * len(signals) / course.batch_size)
     # A direction that is an Optax transformation brings its own rates; of the named one this is the rate.
     direction = _two_rates(learning_rate, dictionary_rate, n_steps) if update_dictionary else "adam"

@@ -12,7 +12,6 @@ and the step: a run that is killed and resumed goes through the same bits as one
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -22,15 +21,16 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PRNGKeyArray
 
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.capabilities import Bounded
 from latentia.core.errors import DivergenceError, NotNormalisableError
-from latentia.core.sharding import data_mesh, replicated
+from latentia.core.run_folder import RunFolder, held
+from latentia.core.sharding import data_mesh
 from latentia.learning import checkpoint, interrupts
-from latentia.learning.batches import Batches, RowOrder
+from latentia.learning.batches import Batches
 from latentia.learning.compiled import AbstractPrepare, Carry, Inputs, is_compiled, run_chunk
 from latentia.learning.further import resized
 from latentia.learning.guard import Guard
@@ -38,6 +38,7 @@ from latentia.learning.hosted import HostBatches, run_on_host
 from latentia.learning.progress import Display, Silent
 from latentia.ops.arrays import float_type, largest
 from latentia.ops.compiling import briefly, jitted, make_room
+from latentia.ops.examples import Examples
 
 #: How often a run may diverge before it is stopped.
 MAX_ROLLBACKS = 3
@@ -86,7 +87,7 @@ class Settings:
         score: validation score of a model (higher is better), computed after every chunk.
         patience: chunks without a better score before the run stops, keeping the best; 0 never stops.
         tolerance: least gain of the score that counts.
-        folder: where ``metrics.jsonl`` and checkpoints go; nowhere if None.
+        folder: the run folder, where metrics and checkpoints go; nowhere if None.
         resume: go on from the folder's checkpoint if there is one.
         fingerprint: what a checkpoint must have been written with, see :func:`latentia.learning.checkpoint.load`.
         checkpoint_seconds: least time between two checkpoints.
@@ -106,7 +107,7 @@ class Settings:
     score: Callable[[Any], float] | None = None
     patience: int = 0
     tolerance: float = 0.0
-    folder: Path | None = None
+    folder: RunFolder | Path | None = None
     resume: bool = False
     fingerprint: Any = ""
     checkpoint_seconds: float = dataclasses.field(default_factory=lambda: CHECKPOINT_SECONDS)
@@ -132,7 +133,7 @@ class Result:
 
 def fit(
     model: Any,
-    X: np.ndarray,
+    X: Any,
     learner: AbstractLearner,
     prepare: AbstractPrepare,
     settings: Settings,
@@ -141,14 +142,16 @@ def fit(
     weights: np.ndarray | None = None,
     state: Any = None,
 ) -> Result:
-    """Train ``model`` on the rows of ``X``; ``state`` continues an earlier run's learner."""
+    """Train ``model`` on ``X`` (examples, or one array); ``state`` continues an earlier run's learner."""
     make_room()
-    run = _Run(model, X, learner, prepare, settings, key, weights, state)
-    try:
-        settings.begin()
-        return _through(run)
-    finally:
-        run.batches.close()
+    with held(settings.folder):
+        examples = X if isinstance(X, Examples) else Examples(X)
+        run = _Run(model, examples, learner, prepare, settings, key, weights, state)
+        try:
+            settings.begin()
+            return _through(run)
+        finally:
+            run.batches.close()
 
 
 def _through(run: _Run) -> Result:
@@ -179,7 +182,7 @@ class _Run:
     def __init__(
         self,
         model: Any,
-        X: Any,
+        X: Examples,
         learner: Any,
         prepare: Any,
         settings: Settings,
@@ -188,15 +191,14 @@ class _Run:
         state: Any,
     ):
         self.learner, self.settings, self.key = learner, settings, key
+        self.folder = None if settings.folder is None else RunFolder.of(settings.folder)
         dtype = float_type(model)
         self.prepare = prepare if dtype == np.float32 else _Typed(prepare, dtype)
         weights = None if weights is None else np.asarray(weights, dtype)
         self.mesh = data_mesh(settings.devices, 1 if learner.host_side else settings.batch_size)
-        order = RowOrder(X.shape[0], settings.batch_size, settings.seed)
-        self.batches = (
-            HostBatches(X, weights, order) if learner.host_side else Batches(X, weights, order, self.mesh)
-        )
-        n_chunks = math.ceil(settings.n_steps / min(settings.chunk, self.batches.largest_chunk()))
+        rows = (X, weights, settings.batch_size, settings.seed)
+        self.batches = HostBatches(*rows) if learner.host_side else Batches(*rows, self.mesh)
+        n_chunks = math.ceil(settings.n_steps / min(settings.chunk, self.batches.most_steps))
         chunk = math.ceil(settings.n_steps / n_chunks)
         # Light and full steps are two programs to compile; a short chunk has full ones only.
         period = 1 if chunk < SHORT_CHUNK and not learner.host_side else learner.period
@@ -222,7 +224,8 @@ class _Run:
         else:
             n = self.settings.batch_size
             rows, weighted = self.batches.sample(n), self.batches.weights is not None
-            rows = jax.device_put(np.resize(rows, (n, *rows.shape[1:])))  # a batch may be more than all rows
+            enough = jax.tree.map(lambda leaf: np.resize(leaf, (n, *leaf.shape[1:])), rows)
+            rows = jax.device_put(enough)  # a batch may be more than all rows
             state = resized(state, model, self.learner, self.prepare, rows, weighted=weighted, key=first_key)
             top = _largest(model)
         self.limit = EXPLOSION * max(1.0, float(top))
@@ -231,25 +234,23 @@ class _Run:
         self._check_margin(model, self.step)
         known = {name: value for name, value in self.settings.ignorance.items() if name in self.settings.monitors}
         self.guard = Guard(known, self._monitored(known))
-        folder = self.settings.folder
-        if folder is None:
+        if self.folder is None:
             return
-        if self.settings.resume and checkpoint.exists(folder):
-            self._resume(folder)
+        if self.settings.resume and self.folder.has_checkpoint:
+            self._resume(self.folder)
         else:
-            (folder / "metrics.jsonl").write_text("")
+            self.folder.write_metrics()
 
-    def _resume(self, folder: Path) -> None:
+    def _resume(self, folder: RunFolder) -> None:
         fresh = (self.carry, self.best)
         loaded, progress = checkpoint.load(folder, fresh, self.settings.fingerprint)
         self.carry, self.best = jax.tree.map(lambda new, old: jax.device_put(new, old.sharding), loaded, fresh)
         self.step, self.rollbacks, self.waited = progress["step"], progress["rollbacks"], progress["waited"]
         self.best_score, self.stopped = progress["best_score"], progress["stopped"]
-        self.seconds, self.history = progress["seconds"], progress["history"]
+        self.seconds, self.history = progress["seconds"], folder.ordered(progress["history"])
         for row in self.history:
             self.guard.keep(row)
-        lines = "".join(json.dumps(row) + "\n" for row in self.history)
-        (folder / "metrics.jsonl").write_text(lines)  # without what a killed run wrote after its checkpoint
+        folder.write_metrics(self.history)  # without what a killed run wrote after its checkpoint
 
     def advance(self) -> None:
         """One chunk: compute, then either keep it or roll back."""
@@ -294,13 +295,12 @@ class _Run:
     def _keep(self, metrics: dict[str, float]) -> None:
         if self.settings.score is not None:
             metrics["validation_score"] = self._validate()
-        epoch = self.step * self.settings.batch_size / self.batches.X.shape[0]
+        epoch = self.step * self.settings.batch_size / self.batches.X.n
         row = {"step": self.step, "epoch": epoch, "seconds": self.seconds, **metrics}
         self.history.append(row)
         self.guard.keep(metrics)
-        if self.settings.folder is not None:
-            with (self.settings.folder / "metrics.jsonl").open("a") as file:
-                file.write(json.dumps(row) + "\n")
+        if self.folder is not None:
+            self.folder.append_metrics(row)
         self.settings.display.update(self.step, metrics)
         stage = self.settings.stage
         event = Event(self.step, self.n_steps, epoch, metrics, self.carry.model, self.history, stage, self._kept())
@@ -349,13 +349,13 @@ class _Run:
     def save(self, force: bool = False) -> None:
         """A checkpoint, if there is a folder and it is time."""
         now = time.monotonic()
-        if self.settings.folder is None or (not force and now - self._saved_at < self.settings.checkpoint_seconds):
+        if self.folder is None or (not force and now - self._saved_at < self.settings.checkpoint_seconds):
             return
         if any(leaf.is_deleted() for leaf in jax.tree.leaves(self.carry)):
             self.carry = self._good  # interrupted inside a chunk, which had consumed its carry
         names = ("step", "rollbacks", "waited", "best_score", "stopped", "seconds", "history")
         progress = {name: getattr(self, name) for name in names}
-        checkpoint.save(self.settings.folder, (self.carry, self.best), progress, self.settings.fingerprint)
+        checkpoint.save(self.folder, (self.carry, self.best), progress, self.settings.fingerprint)
         self._saved_at = now
 
     def _kept(self) -> Any:
@@ -395,7 +395,7 @@ def _init(learner: AbstractLearner, model: Any, x: Any, key: PRNGKeyArray) -> tu
 
 def _spread(tree: Any, mesh: Mesh) -> Any:
     """Arrays that are not on the mesh yet (parameters) are replicated over it; split ones (chains) stay split."""
-    everywhere = replicated(mesh)
+    everywhere = NamedSharding(mesh, PartitionSpec())
     on_mesh = lambda leaf: isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == mesh  # noqa: E731
     return jax.tree.map(lambda leaf: leaf if on_mesh(leaf) else jax.device_put(leaf, everywhere), tree)
 

@@ -28,7 +28,7 @@ def resized(
         return learner.init(model, prepare(rows, key=prepare_key), key=init_key)
 
     def after(model: Any, state: Any, rows: Any) -> Any:
-        weights = jnp.ones(rows.shape[0], float_type(model)) if weighted else None
+        weights = jnp.ones(jax.tree.leaves(rows)[0].shape[0], float_type(model)) if weighted else None
         return learner.step(model, prepare(rows, key=prepare_key), weights, state, key=init_key, since=1)[1]
 
     wanted = eqx.filter_eval_shape(begun, model, rows)

@@ -16,32 +16,33 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from latentia.learning.batches import RowOrder, is_mapped, read_rows
+from latentia.learning.batches import RowOrder
 from latentia.learning.compiled import Carry, Inputs
+from latentia.ops.examples import Examples
 
 
 class HostBatches:
     """Batches for a host-side learner; the same face as :class:`~latentia.learning.batches.Batches`.
 
     Args:
-        X: rows: an array, a memory map or a sparse matrix.
+        X: the examples, in memory, in a file or sparse.
         weights: one weight per row (averaging to one), or None.
-        order: which rows when.
+        batch_size: rows of a batch.
+        seed: order of the rows.
     """
 
-    def __init__(self, X: Any, weights: np.ndarray | None, order: RowOrder):
-        self.X, self.weights, self.order = X, weights, order
-        self._pool = ThreadPoolExecutor(1) if is_mapped(X) else None
-
-    def largest_chunk(self) -> int:
-        """Any number of steps: they are read one by one."""
-        return 1 << 30
+    def __init__(self, X: Any, weights: np.ndarray | None, batch_size: int, seed: int):
+        self.X = X if isinstance(X, Examples) else Examples(X)
+        self.weights, self.order = weights, RowOrder(self.X.n, batch_size, seed)
+        #: Steps that one chunk may hold: any number, they are read one by one.
+        self.most_steps = 1 << 30
+        self._pool = ThreadPoolExecutor(1) if self.X.in_file else None
 
     def chunk(self, first_step: int, n_steps: int) -> tuple[Any, None, int]:
         """(a function that yields (rows, weights) step by step, None, number of steps)."""
         return lambda: self._steps(first_step, n_steps), None, n_steps
 
-    def _steps(self, first_step: int, n_steps: int) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    def _steps(self, first_step: int, n_steps: int) -> Iterator[tuple[Any, np.ndarray | None]]:
         steps = range(first_step, first_step + n_steps)
         if self._pool is None:
             yield from map(self._read, steps)
@@ -52,19 +53,18 @@ class HostBatches:
             yield ready
         yield ahead.result()
 
-    def _read(self, step: int) -> tuple[np.ndarray, np.ndarray | None]:
+    def _read(self, step: int) -> tuple[Any, np.ndarray | None]:
         rows = self.order.rows(step, 1)[0]
-        if rows.size == self.X.shape[0]:
+        if rows.size == len(self.X):
             rows = np.arange(rows.size, dtype=rows.dtype)
-        return read_rows(self.X, rows), None if self.weights is None else self.weights[rows]
+        return self.X.read(rows), None if self.weights is None else self.weights[rows]
 
     def release(self, data: Any, weights: Any) -> None:
         """Nothing to free: a batch goes when its step is over."""
 
-    def sample(self, n: int) -> np.ndarray:
+    def sample(self, n: int) -> Any:
         """The first rows of the order, for starting values."""
-        n = min(n, self.X.shape[0])
-        return read_rows(self.X, np.random.default_rng([self.order.seed, 0]).permutation(self.X.shape[0])[:n])
+        return self.X.read(self.order.first(n))
 
     def close(self) -> None:
         """Stop reading ahead."""

@@ -21,7 +21,7 @@ from jaxtyping import Array, PRNGKeyArray
 from latentia.core.capabilities import ExactSampler, Normalised
 from latentia.core.errors import CapabilityError, DataError, ParameterError, UnknownNameError
 from latentia.core.model import Scalar
-from latentia.core.space import Domain, leaves
+from latentia.core.space import Domain, Space, leaves
 from latentia.ops import gaussian
 from latentia.ops.arrays import cast, float_type
 from latentia.ops.compiling import briefly
@@ -60,6 +60,7 @@ class Marginals(AbstractNoise):
 
     def fitted(self, x_space: Any, x: Any) -> Marginals:
         """One layer of units for every leaf of the space."""
+        _only("noise='marginals'", tuple(_UNITS), x_space)
         spaces, values = leaves(x_space), jax.tree.leaves(x)
         layers = []
         for leaf, value in zip(spaces, values, strict=True):
@@ -236,7 +237,8 @@ class Disturbance(AbstractDisturbance):
 
     Real columns get normal noise of ``strength`` standard deviations of their own, non-negative ones the same and
     then their absolute value (q stays symmetric), binary and spin ones flip and categorical ones are drawn anew
-    with probability ``rate``.
+    with probability ``rate``. Counts go up or down by one with probability ``rate``. Of a site on the simplex two
+    entries exchange a normal amount. What would leave the domain stays where it is, which keeps q symmetric.
 
     Args:
         strength: of the normal noise.
@@ -245,7 +247,8 @@ class Disturbance(AbstractDisturbance):
 
     strength: float = eqx.field(static=True, default=0.5)
     rate: float | None = eqx.field(static=True, default=None)
-    domains: tuple[Domain, ...] = eqx.field(static=True, default=())
+    #: The leaves' spaces, once it is fitted; a run's fingerprint knows the field by this name.
+    domains: tuple[Space, ...] = eqx.field(static=True, default=())
     spread: Any = None
 
     def __check_init__(self) -> None:
@@ -256,8 +259,7 @@ class Disturbance(AbstractDisturbance):
 
     def fitted(self, x_space: Any, x: Any) -> Disturbance:
         """Spreads of the columns; one that does not vary gets the mean of the others."""
-        domains: tuple[Domain, ...] = tuple(leaf.domain for leaf in leaves(x_space))
-        return Disturbance(self.strength, self.rate, domains, _spreads(x))
+        return Disturbance(self.strength, self.rate, tuple(leaves(x_space)), _spreads(x))
 
     def disturb(self, x: Any, *, key: PRNGKeyArray) -> Any:
         """Leaf by leaf."""
@@ -266,7 +268,10 @@ class Disturbance(AbstractDisturbance):
         parts = zip(flat, jax.tree.leaves(self.spread), self.domains, keys, strict=True)
         return jax.tree.unflatten(treedef, [self._leaf(*part) for part in parts])
 
-    def _leaf(self, x: Array, spread: Array, domain: Domain, key: PRNGKeyArray) -> Array:
+    def _leaf(self, x: Array, spread: Array, space: Space, key: PRNGKeyArray) -> Array:
+        domain = space.domain
+        if domain == "simplex":
+            return _exchanged(x, self.strength * jnp.mean(spread), key=key)
         if domain in ("real", "nonnegative"):
             moved = x + self.strength * spread * jax.random.normal(key, x.shape, x.dtype)
             return moved if domain == "real" else jnp.abs(moved)
@@ -279,7 +284,27 @@ class Disturbance(AbstractDisturbance):
             drawn = jax.nn.one_hot(states, x.shape[1], dtype=x.dtype)
             return jnp.where(hit[:, None], drawn, x)
         hit = jax.random.bernoulli(which_key, rate, x.shape)
+        if domain == "count":
+            up = jax.random.bernoulli(draw_key, jnp.asarray(0.5, x.dtype), x.shape)
+            moved = jnp.where(up, x + 1, x - 1)
+            inside = (moved >= space.bounds[0]) & (moved <= space.bounds[1])
+            return jnp.where(hit & inside, moved, x)
         return jnp.where(hit, 1 - x if domain == "binary" else -x, x)
+
+
+def _exchanged(x: Array, scale: Array, *, key: PRNGKeyArray) -> Array:
+    """Shares of which two, of every site, have exchanged an amount that is as often positive as negative."""
+    k = x.shape[-1]
+
+    def one(shares: Array, key: PRNGKeyArray) -> Array:
+        pair_key, amount_key = jax.random.split(key)
+        first, second = jax.random.choice(pair_key, k, (2,), replace=False)
+        amount = scale * jax.random.normal(amount_key, (), x.dtype)
+        moved = shares.at[first].add(amount).at[second].add(-amount)
+        return jnp.where(jnp.all(moved >= 0), moved, shares)
+
+    rows = x.reshape(-1, k)
+    return jax.vmap(one)(rows, jax.random.split(key, rows.shape[0])).reshape(x.shape)
 
 
 NOISES: dict[str, Callable[[], AbstractNoise]] = {
@@ -309,4 +334,5 @@ def draw_many(distribution: AbstractNoise, n: int, *, key: PRNGKeyArray) -> Any:
 def _only(name: str, domains: tuple[Domain, ...], x_space: Any) -> None:
     strange = sorted({leaf.domain for leaf in leaves(x_space)} - set(domains))
     if strange:
-        raise DataError(f"{name} is for {', '.join(domains)} data, not for {', '.join(strange)}; use 'marginals'.")
+        hint = "" if set(strange) - set(_UNITS) else "; use 'marginals'"
+        raise DataError(f"{name} is for {', '.join(domains)} data, not for {', '.join(strange)}{hint}.")

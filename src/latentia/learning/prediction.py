@@ -40,7 +40,7 @@ SQUARINGS = 3
 
 
 class Columns(AbstractPrepare):
-    """Rows → the variables whose spaces are given, side by side in the columns."""
+    """Examples → the variables whose spaces are given, in the order of their parts."""
 
     spaces: Any = eqx.field(static=True)
 

@@ -18,9 +18,9 @@ from jaxtyping import PRNGKeyArray
 
 from latentia.core.algorithms import AbstractLearner, require
 from latentia.core.errors import DivergenceError, NotNormalisableError
-from latentia.learning.batches import read_rows
 from latentia.learning.compiled import AbstractPrepare
 from latentia.learning.fit import Result, Settings, fit
+from latentia.ops.examples import Examples
 
 #: Rows that are encoded at once.
 BLOCK = 4096
@@ -48,15 +48,15 @@ class Stage:
     n_steps: int
     batch_size: int
     chunk: int
-    encode: Callable[[Any, np.ndarray], np.ndarray]
+    encode: Callable[[Any, Any], Any]
 
 
 #: A stage from its rows and a key; called when the stage begins, since a model's start depends on its data.
-Maker = Callable[[np.ndarray, PRNGKeyArray], Stage]
+Maker = Callable[[Examples, PRNGKeyArray], Stage]
 
 
 def greedy(
-    rows: np.ndarray,
+    rows: Any,
     makers: Sequence[Maker],
     settings: Callable[[Stage, int], Settings],
     *,
@@ -66,7 +66,7 @@ def greedy(
     """Train one stage after another.
 
     Args:
-        rows: the first stage's data, an array or a memory map.
+        rows: the first stage's examples.
         makers: one function per stage, from its rows and a key to the stage.
         settings: how to run a stage, given it and its number (each needs a folder of its own, if any).
         key: random key.
@@ -75,35 +75,35 @@ def greedy(
     Returns:
         One result of the training loop per stage, the first stage first.
     """
-    results = []
+    results, rows = [], Examples.of(rows)
     for index, make in enumerate(makers):
         begin_key, run_key = jax.random.split(jax.random.fold_in(key, index))
         stage = make(rows, begin_key)
         results.append(_train(stage, rows, settings(stage, index), run_key, weights))
         if index + 1 < len(makers):
-            rows = encoded(stage.encode, results[-1].model, rows)
+            rows = Examples(encoded(stage.encode, results[-1].model, rows))
     return results
 
 
-def encoded(encode: Callable[[Any, np.ndarray], np.ndarray], model: Any, rows: np.ndarray) -> np.ndarray:
-    """``encode(model, block)`` for all rows, block by block, as one float32 matrix."""
-    n, out = rows.shape[0], None
+def encoded(encode: Callable[[Any, Any], Any], model: Any, rows: Any) -> Any:
+    """``encode(model, block)`` for all rows, block by block, in float32."""
+    rows = Examples.of(rows)
+    n, out = len(rows), None
     size = min(n, BLOCK)
     for first in range(0, n, size):
         # The last block starts early enough to be full, so that one shape is compiled.
         begin = min(first, n - size)
-        block = np.asarray(encode(model, read_rows(rows, np.arange(begin, begin + size))), np.float32)
+        block = encode(model, rows.read(np.arange(begin, begin + size)))
         if out is None:
-            out = np.empty((n, *block.shape[1:]), np.float32)
-        out[begin : begin + size] = block
+            out = jax.tree.map(lambda leaf: np.empty((n, *leaf.shape[1:]), np.float32), block)
+        for whole, part in zip(jax.tree.leaves(out), jax.tree.leaves(block), strict=True):
+            whole[begin : begin + size] = part
     assert out is not None
     return out
 
 
-def _train(stage: Stage, rows: np.ndarray, settings: Settings, key: PRNGKeyArray, weights: Any) -> Result:
+def _train(stage: Stage, rows: Examples, settings: Settings, key: PRNGKeyArray, weights: Any) -> Result:
     require(stage.learner, stage.model)
-    if settings.folder is not None:
-        settings.folder.mkdir(parents=True, exist_ok=True)
     try:
         return fit(stage.model, rows, stage.learner, stage.prepare, settings, key=key, weights=weights)
     except (DivergenceError, NotNormalisableError) as error:

@@ -40,7 +40,7 @@ PROBE = 0.1
 
 
 class LabelledRows(AbstractPrepare):
-    """Rows ``[inputs | label's number]`` → (inputs, one-hot label)."""
+    """Inputs with the number of a label each → (inputs, one-hot label)."""
 
     x_space: tuple[Space, Space] = eqx.field(static=True)
 

@@ -1,32 +1,39 @@
-"""Honest likelihoods: exact where that is possible, two-sided where it is not.
+"""Likelihoods with error bars: exact where that is possible, a lower and an upper bound where it is not.
 
-``log_likelihood`` and ``log_z`` choose by what the model can do: a normalised model, one whose log Z is known and
-one with a side small enough to enumerate are exact; a model with a path to a base of known log Z is bracketed by
-forward and reverse annealed importance sampling. Everything runs in float64.
+``log_likelihood`` and ``log_z`` answer for every model and choose by what it can do:
+
+- undirected models (``FreeEnergy`` or ``Clamps``): log Z is exact if the model is normalised, if it is known or if
+  one side can be enumerated; a path to a base of known log Z (``Tempered``) brackets it by annealed importance
+  sampling forward and backward. F(x) is exact, or bracketed by annealing with x clamped.
+- directed models (``Amortised``): importance sampling from below and reverse annealing from above.
+- directed layers under an undirected model (``PartlyDirected``): a lower bound by importance sampling.
+- conditional models (``Conditional``): what ``given(c)`` can do, with a log Z for every context.
+
+Everything runs in float64.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Callable
+from typing import Any, cast
 
-import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from latentia.core.capabilities import Bounded, Clamps, FreeEnergy, KnownLogZ, Normalised, Tempered
-from latentia.core.errors import CapabilityError, DataError, NotNormalisableError, UnknownNameError
+from latentia.core import space
+from latentia.core.capabilities import Amortised, Clamps, Conditional, FreeEnergy, PartlyDirected
+from latentia.core.conditioning import kind
+from latentia.core.errors import CapabilityError, DataError, ParameterError
 from latentia.core.model import AbstractModel
-from latentia.likelihood import ais, enumeration
+from latentia.likelihood import conditional, importance, partly_directed, undirected
 from latentia.likelihood.enumeration import LIMIT, can_enumerate
 from latentia.likelihood.equilibrium import Equilibrium, equilibrium
 from latentia.likelihood.evidence import Evidence, evidence, variational_bounds
-from latentia.likelihood.precision import double, to_double
 from latentia.likelihood.pseudo import can_pseudo, pseudo_log_likelihood
 from latentia.likelihood.result import LogLikelihood, LogZ
+from latentia.likelihood.undirected import METHODS, log_z
 from latentia.ops.arrays import batch_size
-from latentia.ops.compiling import jitted
-
-METHODS = ("auto", "exact", "ais")
 
 
 def log_likelihood(
@@ -36,135 +43,87 @@ def log_likelihood(
     key: PRNGKeyArray,
     method: str = "auto",
     limit: int = LIMIT,
-    n_temperatures: int = 2000,
-    n_chains: int = 256,
-    n_replicas: int = 10,
-    n_burn_in: int = 500,
-    n_steps: int = 500,
-    n_posterior_temperatures: int = 100,
-    n_posterior_steps: int = 100,
     start: Any = None,
+    normaliser: LogZ | None = None,
+    **options: Any,
 ) -> LogLikelihood:
-    """Mean log-likelihood per example, mean log p(x) = −mean F(x) − log Z, in nats.
+    """Mean log-likelihood per example, in nats.
 
     Args:
-        model: a model with a free energy, or one whose visibles can be clamped.
-        x: a batch of visible values (a pytree with one leading axis).
+        model: any model whose likelihood can be found; see :mod:`latentia.likelihood`.
+        x: a batch of visible values (a pytree with one leading axis); for conditional models ``{"y": …, "c": …}``.
         key: random key; unused where the answer is exact.
-        method: ``"exact"`` (normalised, or by enumeration), ``"ais"``, or ``"auto"``: exact where possible.
+        method: ``"exact"`` (normalised, or by enumeration), ``"ais"``, or ``"auto"``: exact where possible; for
+            directed models also ``"importance"``, the lower bound alone.
         limit: how many states may be enumerated.
-        n_temperatures: see :func:`latentia.likelihood.ais.log_z`, as the following.
-        n_chains: annealing runs in each direction.
-        n_replicas: rungs of the ladder of the equilibrium chains.
-        n_burn_in: their adapting steps.
-        n_steps: their steps after that.
-        n_posterior_temperatures: annealing steps per example where F(x) itself has to be bracketed; see
-            :func:`latentia.likelihood.evidence.evidence`.
-        n_posterior_steps: sweeps from mean field to p(z | x) for that.
-        start: where they start: training examples or persistent chains.
+        start: where the equilibrium chains of log Z start: training examples or persistent chains. Models without
+            such chains have no use for it.
+        normaliser: log Z of an undirected or partly directed model, if it is known already.
+        options: of undirected, partly directed and conditional models ``n_temperatures``, ``n_chains``,
+            ``n_replicas``, ``n_burn_in`` and ``n_steps``, see :func:`latentia.likelihood.ais.log_z`; where F(x)
+            itself has to be bracketed, ``n_posterior_temperatures`` and ``n_posterior_steps``, see
+            :func:`latentia.likelihood.evidence.evidence`. Of directed models those of
+            :func:`latentia.likelihood.importance.log_likelihood`; of partly directed ones also ``n_samples``.
     """
-    if not isinstance(model, FreeEnergy | Clamps):
-        raise CapabilityError(
-            f"A log-likelihood of {type(model).__name__} needs FreeEnergy (free_energy) or Clamps (clamped)."
+    evaluate = _evaluator(model)
+    taken = inspect.signature(evaluate).parameters
+    if normaliser is not None:
+        options["normaliser"] = normaliser
+    unknown = [name for name in options if name not in taken]
+    if unknown:
+        known = [name for name in taken if name not in ("model", "x", "key", "start")]
+        raise ParameterError(
+            f"The likelihood of {type(model).__name__} has no option {unknown[0]!r}. It has: {', '.join(known)}."
         )
     if batch_size(x) == 0:
         raise DataError("There are no examples: the batch has no rows.")
-    evidence_key, key = jax.random.split(key)
-    normaliser = log_z(
-        model,
-        key=key,
-        method=method,
-        limit=limit,
-        n_temperatures=n_temperatures,
-        n_chains=n_chains,
-        n_replicas=n_replicas,
-        n_burn_in=n_burn_in,
-        n_steps=n_steps,
-        start=start,
-    )
-    data = evidence(
-        model,
-        x,
-        key=evidence_key,
-        method=method,
-        limit=limit,
-        n_temperatures=n_posterior_temperatures,
-        n_steps=n_posterior_steps,
-    )
-    details = {
-        **normaliser.details,
-        **data.details,
-        "mean_free_energy": -data.estimate,
-        "n_examples": data.each.size,
-        "log_z": normaliser.estimate,
-        "log_z_lower": normaliser.lower,
-        "log_z_upper": normaliser.upper,
-    }
-    return LogLikelihood(
-        data.lower - normaliser.upper,
-        data.upper - normaliser.lower,
-        data.estimate - normaliser.estimate,
-        float(np.hypot(normaliser.stderr, data.stderr)),
-        "; ".join(filter(None, (normaliser.method, data.method))),
-        details,
+    if start is not None and "start" in taken:
+        options["start"] = start
+    return evaluate(model, x, key=key, method=method, limit=limit, **options)
+
+
+def _evaluator(model: AbstractModel) -> Callable[..., LogLikelihood]:
+    found = kind(model)
+    if isinstance(found, Amortised):
+        return importance.log_likelihood
+    if isinstance(found, PartlyDirected):
+        return partly_directed.log_likelihood
+    if isinstance(found, FreeEnergy | Clamps):
+        return conditional.log_likelihood if isinstance(model, Conditional) else undirected.log_likelihood
+    raise CapabilityError(
+        f"A log-likelihood of {type(found).__name__} needs FreeEnergy (free_energy) or Clamps (clamped)."
     )
 
 
-def log_z(
-    model: AbstractModel,
-    *,
-    key: PRNGKeyArray,
-    method: str = "auto",
-    limit: int = LIMIT,
-    n_temperatures: int = 2000,
-    n_chains: int = 256,
-    n_replicas: int = 10,
-    n_burn_in: int = 500,
-    n_steps: int = 500,
-    start: Any = None,
-) -> LogZ:
-    """log Z; the arguments are those of :func:`log_likelihood`."""
-    if method not in METHODS:
-        raise UnknownNameError("likelihood method", method, METHODS)
-    if isinstance(model, Bounded) and not float(model.margin()) > 0:
-        raise NotNormalisableError(model.margin_message())
-    if method != "ais" and isinstance(model, Normalised):
-        return LogZ(0.0, 0.0, 0.0, 0.0, "exact (normalised)")
-    if method != "ais" and isinstance(model, KnownLogZ):
-        with double():
-            value = float(_known_log_z(to_double(model)))
-        return LogZ(value, value, value, 0.0, "exact (closed form)")
-    if method == "exact" or (method == "auto" and can_enumerate(model, limit)):
-        return enumeration.log_z(model, limit=limit)
-    if method == "auto" and not isinstance(model, Tempered):
-        raise CapabilityError(
-            f"No way to find log Z of {type(model).__name__}: it is not Normalised, has no discrete side "
-            f"with at most {limit:,} states, and lacks Tempered (base, base_log_z, reduced_energy) for "
-            "annealed importance sampling."
-        )
-    return ais.log_z(
-        model,
-        key=key,
-        n_temperatures=n_temperatures,
-        n_chains=n_chains,
-        n_replicas=n_replicas,
-        n_burn_in=n_burn_in,
-        n_steps=n_steps,
-        start=start,
-    )
+def log_probabilities(
+    model: AbstractModel, x: Any, *, key: PRNGKeyArray, limit: int = LIMIT, n_samples: int = 100, log_z: float = 0.0
+) -> np.ndarray:
+    """log p(x) of every row of a batch for a given log Z, in float64: exact, or the lower bound that there is.
 
-
-@jitted
-def _known_log_z(model: KnownLogZ) -> Any:
-    return model.log_z()
+    Args:
+        model: an undirected, directed or partly directed model.
+        x: a batch of visible values.
+        key: random key; unused where the answer is exact.
+        limit: how many states of a directed model's latents may be summed over.
+        n_samples: draws of the latents for every row, where the bound is by importance sampling.
+        log_z: log Z of the model, 0 where it is normalised.
+    """
+    found, able = kind(model), cast(Any, model)
+    if isinstance(found, Amortised):
+        if space.log_count(found.z_space) <= np.log(limit):
+            return importance.exact_rows(able, x)
+        return importance.row_bounds(able, x, key=key, n_samples=n_samples).iwae
+    if isinstance(model, PartlyDirected):
+        return partly_directed.row_bounds(model, x, key=key, n_samples=n_samples)[0] - log_z
+    return -free_energies(model, x) - log_z
 
 
 def free_energies(model: AbstractModel, x: Any) -> np.ndarray:
     """F(x) of every example of a batch, in float64; an upper bound by mean field where it is out of reach."""
-    if isinstance(model, FreeEnergy):
+    if isinstance(kind(model), FreeEnergy):
         return -evidence(model, x, key=None).each
-    if isinstance(model, Clamps):
-        return -variational_bounds(model, x)
+    if isinstance(kind(model), Clamps):
+        return -variational_bounds(cast(Any, model), x)
     raise CapabilityError(f"{type(model).__name__} lacks FreeEnergy (free_energy) and Clamps (clamped).")
 
 
@@ -181,6 +140,7 @@ __all__ = [
     "evidence",
     "free_energies",
     "log_likelihood",
+    "log_probabilities",
     "log_z",
     "pseudo_log_likelihood",
     "variational_bounds",

@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core import space
 from latentia.core.capabilities import Clamps, FreeEnergy
+from latentia.core.conditioning import kind, resolved
 from latentia.core.errors import CapabilityError, ParameterError
 from latentia.core.model import AbstractModel
 from latentia.inference.mean_field import MeanFieldInference
@@ -73,8 +74,8 @@ def evidence(
         n_temperatures: annealing steps between q and p(z | x).
         n_steps: Gibbs sweeps from q to p(z | x).
     """
-    if isinstance(model, FreeEnergy):
-        return _exact(-_by_rows(_free_energies, model, x)[0], "")
+    if isinstance(kind(model), FreeEnergy):
+        return _exact(-by_rows(_free_energies, model, x)[0], "")
     log_count = space.log_count(_unseen(model, x))
     if method == "exact" and not np.isfinite(log_count):
         raise CapabilityError(
@@ -88,21 +89,26 @@ def evidence(
             f"more than the limit of {limit:,}. Use method='ais', or raise the limit."
         )
     if method != "ais" and small:
-        return _exact(-_by_rows(_enumerated, model, x)[0], "exact p(z | x)")
+        return _exact(-by_rows(_enumerated, model, x)[0], "exact p(z | x)")
     betas = path(n_temperatures)
-    bound, forward, reverse = _by_rows(_bracketed, model, x, betas, n_steps, key=key)
+    bound, forward, reverse = by_rows(_bracketed, model, x, betas, n_steps, key=key)
     return _between(bound, forward, reverse, f"p(z | x) by AIS both ways ({n_temperatures} temperatures)")
 
 
 def variational_bounds(model: Clamps, x: Any) -> np.ndarray:
     """H(q) − E_q[E(x, z)] ≤ −F(x) of every example, q by mean field."""
-    return _by_rows(_bounds, model, x)[0]
+    return by_rows(_bounds, model, x)[0]
 
 
 def _unseen(model: Any, x: Any) -> Any:
     """The spaces that clamping leaves free: those of the latents, and of the parts of x that are None."""
     row = cast_like(jax.tree.map(lambda a: a[0], x), model)
-    return eqx.filter_eval_shape(lambda model, row: model.clamped(row), model, row).z_space
+    return eqx.filter_eval_shape(_clamped, model, row).z_space
+
+
+def _clamped(model: Any, row: Any) -> Any:
+    model, x = resolved(model, row)
+    return model.clamped(x)
 
 
 def _exact(each: np.ndarray, method: str) -> Evidence:
@@ -122,7 +128,7 @@ def _between(bound: np.ndarray, forward: np.ndarray, reverse: np.ndarray, method
     return Evidence(lower, upper, estimate, max(*noise, 0.5 * abs(above - below)), method, each, details)
 
 
-def _by_rows(
+def by_rows(
     function: Any, model: Any, x: Any, *arguments: Any, key: PRNGKeyArray | None = None
 ) -> list[np.ndarray]:
     """``function(model, rows, keys, *arguments)`` in float64, a bounded number of rows at a time."""
@@ -145,19 +151,29 @@ def _by_rows(
 @jitted
 def _free_energies(model: Any, x: Any, keys: Any) -> tuple[Float[Array, " n"]]:
     del keys
-    return (jax.vmap(model.free_energy)(x),)
+
+    def one(row: Any) -> Any:
+        found, x = resolved(model, row)
+        return found.free_energy(x)
+
+    return (jax.vmap(one)(x),)
 
 
 @jitted
 def _enumerated(model: Any, x: Any, keys: Any) -> tuple[Float[Array, " n"]]:
     del keys
-    return (jax.lax.map(lambda row: -enumeration.sum_states(model.clamped(row), "joint"), x),)
+    return (jax.lax.map(lambda row: -enumeration.sum_states(_clamped(model, row), "joint"), x),)
 
 
 @jitted
 def _bounds(model: Any, x: Any, keys: Any) -> tuple[Float[Array, " n"]]:
     del keys
-    return (jax.vmap(lambda row: -model.clamped(row).variational_energy(_INFERENCE.infer(model, row)))(x),)
+
+    def one(row: Any) -> Any:
+        found, x = resolved(model, row)
+        return -found.clamped(x).variational_energy(_INFERENCE.infer(found, x))
+
+    return (jax.vmap(one)(x),)
 
 
 @jitted
@@ -174,7 +190,8 @@ def _bracketed(model: Any, x: Any, keys: Any, betas: Any, n_steps: int) -> tuple
         return forward, reverse
 
     def one(row: Any, key: Any) -> tuple[Any, Any, Any]:
-        clamped, q = model.clamped(row), _INFERENCE.infer(model, row)
+        found, x = resolved(model, row)
+        clamped, q = found.clamped(x), _INFERENCE.infer(found, x)
         base = clamped.base_at(q)
         forward, reverse = jax.vmap(lambda key: run(clamped, base, q, key))(jax.random.split(key, N_RUNS))
         offset = base.base_log_z()

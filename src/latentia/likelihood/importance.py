@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core import space
 from latentia.core.capabilities import Amortised
+from latentia.core.conditioning import kind, resolved
 from latentia.core.errors import CapabilityError, DataError, ParameterError, UnknownNameError
 from latentia.likelihood import latent_annealing
 from latentia.likelihood.enumeration import LIMIT
@@ -85,12 +86,13 @@ def _bounds(model: Any, x: Any, keys: Any, n_samples: int, chunk: int) -> tuple[
     """(log mean w, var(w)/(k E[w]²), mean log w), ``chunk`` draws at a time."""
     n_chunks = math.ceil(n_samples / chunk)
 
-    def one(x: Any, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
-        q = model.recognise(x)
+    def one(row: Any, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
+        found, x = resolved(model, row)
+        q = found.recognise(x)
 
         def log_weight(index: Array) -> Float[Array, ""]:
             z = q.sample(key=jax.random.fold_in(key, index))
-            return -model.energy(x, z) - q.log_prob(z)
+            return -found.energy(x, z) - q.log_prob(z)
 
         def body(carry: Any, number: Array) -> tuple[Any, None]:
             first, second, total = carry
@@ -143,13 +145,13 @@ def log_likelihood(
     """
     if method not in METHODS:
         raise UnknownNameError("likelihood method", method, METHODS)
-    if not isinstance(model, Amortised):
+    if not isinstance(kind(model), Amortised):
         raise CapabilityError(f"{type(model).__name__} lacks Amortised (recognise, log_given, divergences).")
     if batch_size(x) == 0:
         raise DataError("There are no examples: the batch has no rows.")
     if n_chains < 2 or n_samples < 2:
         raise ParameterError(f"n_chains and n_samples must be at least 2, got {n_chains} and {n_samples}.")
-    log_count = space.log_count(model.z_space)
+    log_count = space.log_count(kind(model).z_space)
     small = log_count <= np.log(limit) + 1e-9
     if method == "exact" and not small:
         states = "infinitely many" if not np.isfinite(log_count) else f"2^{log_count / np.log(2):.4g}"
@@ -232,10 +234,14 @@ def _two_sided(
 def exact_rows(model: Amortised, x: Any) -> np.ndarray:
     """log p(x) = log Σ_z exp(−E(x, z)) of every row, z binary."""
     with double():
-        states = batch_to_double(space.enumerate_states(model.z_space))
+        states = batch_to_double(space.enumerate_states(kind(model).z_space))
         return np.asarray(_summed(to_double(model), batch_to_double(x), states))
 
 
 @jitted
 def _summed(model: Any, x: Any, states: Any) -> Float[Array, " n"]:
-    return jax.lax.map(lambda row: logsumexp(-jax.vmap(lambda z: model.energy(row, z))(states)), x)
+    def one(row: Any) -> Float[Array, ""]:
+        found, x = resolved(model, row)
+        return logsumexp(-jax.vmap(lambda z: found.energy(x, z))(states))
+
+    return jax.lax.map(one, x)

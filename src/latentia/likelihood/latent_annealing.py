@@ -24,6 +24,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.capabilities import Amortised
+from latentia.core.conditioning import resolved
 from latentia.core.model import Scalar
 from latentia.core.space import leaves
 from latentia.likelihood.annealing import schedule
@@ -80,9 +81,10 @@ def _bracketed(
     model: Any, x: Any, keys: Any, betas: Array, n_steps: int, n_chains: int, n_leapfrog: int
 ) -> tuple[Array, Array]:
     def one(row: Any, key: PRNGKeyArray) -> tuple[Array, Array]:
-        q = model.recognise(row)
+        found, x = resolved(model, row)
+        q = found.recognise(x)
         runs = jax.random.split(key, n_chains)
-        return jax.vmap(lambda key: _both_ways(model, row, q, betas, n_steps, n_leapfrog, key))(runs)
+        return jax.vmap(lambda key: _both_ways(found, x, q, betas, n_steps, n_leapfrog, key))(runs)
 
     return jax.vmap(one)(x, keys)
 

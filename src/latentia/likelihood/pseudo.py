@@ -8,7 +8,7 @@ x′ being x with the site flipped and S the softplus. References: Besag (1975);
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 from latentia.core import space
 from latentia.core.capabilities import FreeEnergy
+from latentia.core.conditioning import kind, resolved
 from latentia.core.errors import CapabilityError
 from latentia.core.model import AbstractModel, Scalar
 from latentia.core.space import Space
@@ -27,8 +28,8 @@ from latentia.ops.compiling import jitted
 
 def can_pseudo(model: AbstractModel) -> bool:
     """Whether the model has a free energy and all its visibles are discrete."""
-    spaces = space.leaves(model.x_space)
-    return isinstance(model, FreeEnergy) and bool(spaces) and all(leaf.is_discrete for leaf in spaces)
+    model = kind(model)
+    return isinstance(model, FreeEnergy) and space.is_discrete(model.x_space)
 
 
 def pseudo_log_likelihood(model: AbstractModel, x: Any) -> np.ndarray:
@@ -46,13 +47,19 @@ def pseudo_log_likelihood(model: AbstractModel, x: Any) -> np.ndarray:
             f"The pseudo-likelihood needs FreeEnergy (free_energy) over discrete visibles; "
             f"{type(model).__name__} lacks one of the two."
         )
+    return pseudo_rows(cast(FreeEnergy, model), x)
+
+
+def pseudo_rows(model: FreeEnergy, x: Any) -> np.ndarray:
+    """:func:`pseudo_log_likelihood` of a model that is known to have one."""
     with double():
-        return np.asarray(_rows(to_double(model), batch_to_double(x)))
+        return np.asarray(_rows(model, batch_to_double(x)))
 
 
 @jitted
 def _rows(model: Any, x: Any) -> Float[Array, " n"]:
-    return jax.lax.map(lambda row: _one(model, row), x)
+    model = to_double(model)
+    return jax.lax.map(lambda row: _one(*resolved(model, row)), x)
 
 
 def _one(model: FreeEnergy, x: Any) -> Scalar:
@@ -65,7 +72,7 @@ def _one(model: FreeEnergy, x: Any) -> Scalar:
         def free_energy(value: Any, i: int = i) -> Scalar:
             return model.free_energy(jax.tree.unflatten(treedef, [*values[:i], value, *values[i + 1 :]]))
 
-        term = _categorical if leaf.domain == "categorical" else _two_states
+        term = {"categorical": _categorical, "count": _counts}.get(leaf.domain, _two_states)
         total = total + term(free_energy, leaf, values[i], here)
     return total
 
@@ -90,4 +97,16 @@ def _categorical(free_energy: Any, leaf: Space, value: Float[Array, "sites state
         return free_energy(value.at[i // states].set(rows[i % states]))
 
     energies = jax.vmap(changed)(jnp.arange(sites * states)).reshape(sites, states)
+    return jnp.sum(-here - logsumexp(-energies, axis=1))
+
+
+def _counts(free_energy: Any, leaf: Space, value: Float[Array, "*shape"], here: Scalar) -> Scalar:
+    """Σ_i [−F(x) − log Σ_k exp(−F(x with k at site i))]."""
+    flat = value.reshape(-1)
+    states = jnp.asarray(leaf.site_states, flat.dtype)
+
+    def changed(i: Array, state: Array) -> Scalar:
+        return free_energy(flat.at[i].set(state).reshape(leaf.shape))
+
+    energies = jax.vmap(lambda i: jax.vmap(lambda state: changed(i, state))(states))(jnp.arange(flat.shape[0]))
     return jnp.sum(-here - logsumexp(-energies, axis=1))

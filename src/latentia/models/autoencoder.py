@@ -25,11 +25,11 @@ from typing import Any, ClassVar, Literal, get_args
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from latentia.core.errors import DataError, FileFormatError, ParameterError
 from latentia.energies.autoencoding import AutoencoderModel, TiedEnergy
 from latentia.estimator import checks
+from latentia.estimator.door import DataKind
 from latentia.estimator.reconstructing import (
     RECONSTRUCTION_CHECKS,
     Loss,
@@ -40,6 +40,7 @@ from latentia.learning.optimizer import Schedule
 from latentia.learning.reconstruction import Jacobian
 from latentia.ops import networks, random
 from latentia.ops.corruption import Kind
+from latentia.ops.examples import Examples
 from latentia.ops.networks import Held
 
 
@@ -123,6 +124,7 @@ class Autoencoder(ReconstructionEstimator):
     """
 
     family = "autoencoder"
+    accepts: ClassVar[frozenset[DataKind]] = frozenset({"images"})
     parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
         **RECONSTRUCTION_CHECKS,
         "hidden": checks.sizes(1),
@@ -219,18 +221,19 @@ class Autoencoder(ReconstructionEstimator):
         decoder = networks.ConvolutionalDecoder.make(shape, channels, n_code, key=down, **named)
         return AutoencoderModel(encoder, decoder, n, n_code, **options)
 
-    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
+    def _blueprint(self, X: Examples) -> dict[str, Any]:
         facts = super()._blueprint(X)
         facts["output"] = "sigmoid" if facts["loss"] == "cross_entropy" else "linear"
+        shape = self.image_shape if self.image_shape is not None else X.item_shape
+        if shape is not None:
+            facts["image_shape"] = [int(side) for side in shape]
         self._check_choices(facts, X)
         facts["n_code"] = int(self.hidden[-1]) if self.encoder is None else self._module_code(facts["n_features"])
         if self.n_winners is not None and self.n_winners > facts["n_code"]:
             raise ParameterError(f"n_winners is {self.n_winners}, but a code has {facts['n_code']} entries.")
-        if self.image_shape is not None:
-            facts["image_shape"] = [int(side) for side in self.image_shape]
         return facts
 
-    def _check_choices(self, facts: dict[str, Any], X: np.ndarray) -> None:
+    def _check_choices(self, facts: dict[str, Any], X: Examples) -> None:
         """Refuse what does not go together, each with a way out."""
         self._check_noise()
         custom = self.encoder is not None or self.decoder is not None
@@ -238,7 +241,7 @@ class Autoencoder(ReconstructionEstimator):
             raise ParameterError("encoder and decoder must be given together, or neither of them.")
         if (custom or self.convolutional) and self.tied:
             raise ParameterError("tied=True is for dense networks, not for convolutions or modules of your own.")
-        if self.convolutional and (self.image_shape is None or len(self.hidden) < 2):
+        if self.convolutional and ("image_shape" not in facts or len(self.hidden) < 2):
             raise ParameterError(
                 "convolutional=True needs image_shape, and in hidden the channels of at least one convolution "
                 f"before the size of the code; got image_shape={self.image_shape!r}, hidden={self.hidden!r}."

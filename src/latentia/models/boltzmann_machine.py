@@ -28,6 +28,7 @@ from latentia.energies.boltzmann_machine import (
 )
 from latentia.estimator import checks
 from latentia.estimator.boltzmann import BOLTZMANN_CHECKS, BoltzmannEstimator
+from latentia.estimator.fits import Watched
 from latentia.estimator.gradient import monitored
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.scoring import average
@@ -36,6 +37,7 @@ from latentia.learning.optimizer import Schedule
 from latentia.ops import random
 from latentia.ops.colouring import check_edges
 from latentia.ops.couplings import DenseCouplings, SparseCouplings
+from latentia.ops.examples import Examples
 
 #: How far an entry of W may lie from its mirror image, as a part of the largest entry: rounding, no more.
 SYMMETRY = 1e-6
@@ -171,35 +173,32 @@ class BoltzmannMachine(BoltzmannEstimator):
             weight_scale=self.weight_scale,
         )
 
-    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
-        facts = super()._blueprint(X)
-        n = facts["n_features"] + self.n_components
-        return {**facts, "edges": None if self.edges is None else check_edges(self.edges, n).tolist()}
+    def _blueprint(self, X: Examples) -> dict[str, Any]:
+        return {**super()._blueprint(X), "edges": self._checked_edges(X.n_columns)}
+
+    def _checked_edges(self, n_visible: int) -> list[list[int]] | None:
+        return None if self.edges is None else check_edges(self.edges, n_visible + self.n_components).tolist()
 
     def _objective_numbers(self) -> dict[str, Any]:
         own = {"rounds": self.rounds, "positive": self.positive, "ratio": self.noise_ratio}
         return {**super()._objective_numbers(), **own}
 
-    def monitors(self, model: Any, rows: Any, weights: Any = None) -> dict[str, Callable[[Any], float]]:
+    def watch(self, model: Any, rows: Any, weights: Any = None) -> Watched:
         """Without hidden units as in every estimator; with them the error of :meth:`reconstruct` on a few rows."""
         if not isinstance(model, HiddenBoltzmann):
-            return super().monitors(model, rows, weights)
-        scorer = self.validation_scorer(monitored(rows, weights))
-        return {"reconstruction_error": lambda model: -scorer(model)} if self.monitor else {}
+            return super().watch(model, rows, weights)
+        few = self._scored(monitored(rows, weights))
+        x = np.asarray(few.visibles(model.x_space))
+        scorer = self.validation_scorer(few)
+        monitors = {"reconstruction_error": lambda model: -scorer(model)} if self.monitor else {}
+        return Watched(monitors, {"reconstruction_error": float(x.var(axis=0).mean())})
 
-    def ignorance(self, model: Any, rows: Any, weights: Any = None) -> dict[str, float]:
-        """What the monitor says of independent units."""
-        if not isinstance(model, HiddenBoltzmann):
-            return super().ignorance(model, rows, weights)
-        few = self._rows(monitored(rows, weights), purpose="scoring")
-        return {"reconstruction_error": float(few.var(axis=0).mean())}
-
-    def validation_scorer(self, rows: np.ndarray, weights: Any = None) -> Callable[[Any], float]:
+    def validation_scorer(self, rows: Any, weights: Any = None) -> Callable[[Any], float]:
         """The pseudo-likelihood; with hidden units minus the squared error of :meth:`reconstruct`."""
         if not self.n_components:
             return super().validation_scorer(rows, weights)
-        x = self._rows(rows, purpose="scoring")
-        return lambda model: -average(np.mean((apply_rows(_site_means, model, x) - x) ** 2, axis=1), weights)
+        portions = self._scored(rows)
+        return lambda model: -average(portions.apply(_rebuilding_error, model), weights)
 
     # -- use -----------------------------------------------------------------------------------------------
 
@@ -280,7 +279,7 @@ class BoltzmannMachine(BoltzmannEstimator):
         n_visible = n - machine.n_components
         if n_visible < 1:
             raise ParameterError(f"{n} units leave none visible beside n_components={machine.n_components}.")
-        blueprint = machine._blueprint(np.zeros((1, n_visible), np.float32))
+        blueprint = {"n_features": n_visible, "edges": machine._checked_edges(n_visible)}
         model: Any = machine.build(blueprint)
         joined = model.couplings
         if isinstance(joined, SparseCouplings):
@@ -327,6 +326,10 @@ class _Recall(eqx.Module):
 
     def __call__(self, model: Any, x: Any, fixed: Any) -> Any:
         return recall(model, x, fixed > 0, self.n_sweeps).s[: model.n_visible]
+
+
+def _rebuilding_error(model: Any, x: Any) -> Any:
+    return jnp.mean((_site_means(model, x) - x) ** 2)
 
 
 def _site_means(model: Any, x: Any) -> Any:

@@ -39,6 +39,7 @@ from latentia.learning.optimizer import Schedule
 from latentia.learning.stacking import Maker, Stage
 from latentia.ops import random
 from latentia.ops.compiling import jitted
+from latentia.ops.examples import Examples
 from latentia.units import Bernoulli
 from latentia.units import make as make_units
 
@@ -194,9 +195,8 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
         if not self.pretraining_epochs:
             return model
         makers = [self._stage(model, index, rows.weights) for index in range(len(self.hidden))]
-        data, n = rows.training, self.n_features_in_
-        unlabelled = rows if data.shape[1] == n else dataclasses.replace(rows, training=data[:, :n])
-        stages = training.run_stack(self, unlabelled, makers, plan, seed)
+        data = rows.training
+        stages = training.run_stack(self, dataclasses.replace(rows, training=data.data), makers, plan, seed)
         model = assemble(model, [stage.model for stage in stages])
         x = space.encode(model.x_space, jax.device_put(some_rows(data, seed, rows.weights)))
         return _recentred(model, x)
@@ -207,12 +207,12 @@ class DBM(Labelled, Finetunes, BoltzmannEstimator):
         below = model.visible[0] if index == 0 else model.hidden[index - 1]
         copies = (1 if index == depth - 1 else 2, 1 if index == 0 else 2)
 
-        def make(rows: np.ndarray, key: PRNGKeyArray) -> Stage:
+        def make(rows: Examples, key: PRNGKeyArray) -> Stage:
             stage = ReplicatedRBM.make(below, model.hidden[index], copies, key=key, weight_scale=self.weight_scale)
-            # Hidden activities are probabilities: they are thrown anew at every step, like grey values.
+            # Hidden activities are probabilities: they are sampled anew at every step, like grey values.
             encode = training.Encode(below.space, sample=index > 0 or self.binarize == "sample")
             prepare = Copies(encode, copies[0])
-            plan = self._stage_plan(rows.shape[0], self.pretraining_epochs)
+            plan = self._stage_plan(len(rows), self.pretraining_epochs)
             learner = GradientLearner(contrastive.pcd(1), self._optimizer(plan), centring=self.centring)
             x = prepare(jax.device_put(some_rows(rows, 0, weights)), key=key)
             return Stage(

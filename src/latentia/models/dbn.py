@@ -15,7 +15,6 @@ and the bounds: :mod:`latentia.energies.belief_net`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -26,11 +25,12 @@ from jaxtyping import PRNGKeyArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from latentia import likelihood
 from latentia.abilities.finetuning import Finetunes
 from latentia.abilities.label_units import Labelled
 from latentia.core import space
 from latentia.core.errors import ParameterError
-from latentia.energies.belief_net import DBNModel, row_bounds, switches
+from latentia.energies.belief_net import DBNModel, switches
 from latentia.energies.belief_sampling import dream, fill_in
 from latentia.energies.rbm import RBMModel
 from latentia.estimator import checks, drawing, saving, training
@@ -45,9 +45,10 @@ from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Schedule
 from latentia.learning.stacking import Maker, Stage
 from latentia.learning.up_down import ContrastiveWakeSleep, UpDownState
-from latentia.likelihood.result import LogLikelihood
+from latentia.likelihood import LogLikelihood
 from latentia.ops import random
 from latentia.ops.compiling import jitted
+from latentia.ops.examples import Examples, WithLabels, without_labels
 from latentia.units import Bernoulli
 from latentia.units import make as make_units
 
@@ -203,20 +204,19 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         """The RBM between layers ``index`` and ``index + 1``; the last one sees the labels too."""
         depth, hidden = len(self.hidden), model.layers[index + 1]
         below = model.top.visible if index == depth - 1 else model.layers[index]
-        n_data = space.leaves(below.space)[0].n_columns
 
-        def make(rows: np.ndarray, key: PRNGKeyArray) -> Stage:
-            # Hidden activities are probabilities: they are thrown anew at every step, like grey values.
+        def make(rows: Examples, key: PRNGKeyArray) -> Stage:
+            # Hidden activities are probabilities: they are sampled anew at every step, like grey values.
             prepare = training.Encode(below.space, sample=index > 0 or self.binarize == "sample")
-            plan = self._stage_plan(rows.shape[0], self.pretraining_epochs)
+            plan = self._stage_plan(len(rows), self.pretraining_epochs)
             learner = GradientLearner(self._contrastive(), self._optimizer(plan), self.averaging, self.centring)
             make_key, prepare_key = jax.random.split(key)
             rbm = RBMModel.make(below, hidden, key=make_key, weight_scale=self.weight_scale)
             rbm = _started(rbm, prepare(jax.device_put(some_rows(rows, 0, weights)), key=prepare_key), key)
 
-            def encode(rbm: RBMModel, rows: np.ndarray) -> np.ndarray:
-                codes = _codes(rbm, space.encode(rbm.x_space, jax.device_put(rows)))
-                return np.column_stack([codes, rows[:, n_data:]])  # labels wait for the last stage
+            def encode(rbm: RBMModel, rows: Any) -> Any:
+                codes = np.asarray(_codes(rbm, space.encode(rbm.x_space, jax.device_put(without_labels(rows)))))
+                return rows._replace(data=codes) if isinstance(rows, WithLabels) else codes  # for the last stage
 
             name = f"layer {index + 1} of {depth}"
             return Stage(name, rbm, learner, prepare, plan.n_steps, plan.batch_size, plan.chunk, encode)
@@ -246,19 +246,12 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         self._forget_classifier()
         vars(self).pop("_log_z", None)
         self._keep(Result(model, None, [], 0.0, 0.0, 0, 0, False))  # layer by layer was all that was asked for
-        if plan.run_dir is not None:
-            saving.save(self, Path(plan.run_dir) / "model.safetensors")
+        saving.save_run(self, plan.run_dir)
 
-    def validation_scorer(self, rows: np.ndarray, weights: Any = None) -> Callable[[Any], float]:
+    def validation_scorer(self, rows: Any, weights: Any = None) -> Callable[[Any], float]:
         """The negative squared error of reconstructions from the means of the layers."""
-        rows = self._rows(rows[:, : self.n_features_in_], purpose="scoring")
-
-        def score(model: DBNModel) -> float:
-            x = space.encode_seen(model.x_space, rows)
-            errors = (apply_rows(_reconstruct, model, x) - jax.tree.leaves(x)[0]) ** 2
-            return -average(errors.reshape(len(errors), -1).mean(axis=1), weights)
-
-        return score
+        portions = self._scored(rows)
+        return lambda model: -average(portions.apply(_rebuilding_error, model), weights)
 
     # -- use -----------------------------------------------------------------------------------------------
 
@@ -346,10 +339,6 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
 
     # -- likelihood ----------------------------------------------------------------------------------------
 
-    def _undirected(self) -> Any:
-        """The top RBM: the layers below are normalised."""
-        return self.model_.top
-
     def _chains(self) -> Any:
         state = getattr(self.__dict__.get("_state"), "objective", None)
         if isinstance(state, UpDownState):
@@ -358,8 +347,10 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
 
     def score_samples(self, X: Any, n_samples: int = 100) -> np.ndarray:
         """A lower bound on log p(x) of every row, in nats, importance-weighted over ``n_samples`` paths."""
-        bounds, _ = self._bounds(X, n_samples)
-        return bounds - self.log_z().estimate
+        checks.integer(2)("n_samples", n_samples)  # one would not tell how noisy it is
+        x = self._visibles(X, purpose="scoring")
+        known = {"key": random.key(0), "n_samples": n_samples, "log_z": self.log_z().estimate}
+        return likelihood.log_probabilities(self.model_, x, **known)
 
     def log_likelihood(self, X: Any, *, n_samples: int = 100, **options: Any) -> LogLikelihood:
         """A lower bound on the mean of log p(x), in nats.
@@ -368,25 +359,10 @@ class DBN(Labelled, Finetunes, BoltzmannEstimator):
         hold what is known of log Z from both sides; the likelihood itself may lie above all of them. Options go to
         :func:`latentia.likelihood.log_z` (``method``, ``n_temperatures``, ``n_chains`` …).
         """
-        bounds, noise = self._bounds(X, n_samples)
-        normaliser = self.log_z(**options)
-        mean = float(np.mean(bounds))
-        stderr = float(np.hypot(normaliser.stderr, noise))
-        details = {
-            **normaliser.details,
-            "mean_bound": mean,
-            "n_examples": bounds.size,
-            "log_z": normaliser.estimate,
-            "log_z_lower": normaliser.lower,
-            "log_z_upper": normaliser.upper,
-        }
-        method = f"lower bound from {n_samples} paths; {normaliser.method}"
-        ends = (mean - normaliser.upper, mean - normaliser.lower, mean - normaliser.estimate)
-        return self._remember("_log_likelihood", LogLikelihood(*ends, stderr, method, details))
-
-    def _bounds(self, X: Any, n_samples: int) -> tuple[np.ndarray, float]:
         checks.integer(2)("n_samples", n_samples)  # one would not tell how noisy it is
-        return row_bounds(self.model_, self._visibles(X, purpose="scoring"), key=random.key(0), n_samples=n_samples)
+        x = self._visibles(X, purpose="scoring")
+        known = {"key": random.key(0), "n_samples": n_samples, "normaliser": self.log_z(**options)}
+        return self._remember("_log_likelihood", likelihood.log_likelihood(self.model_, x, **known))
 
 
 @jitted
@@ -403,5 +379,6 @@ def _inputs(model: DBNModel, x: Any) -> Any:
     return model.layers[0].statistic(jax.tree.leaves(x)[0])
 
 
-def _reconstruct(model: DBNModel, x: Any) -> Any:
-    return jax.tree.leaves(model.decode(model.means(x)))[0]
+def _rebuilding_error(model: DBNModel, x: Any) -> Any:
+    again = jax.tree.leaves(model.decode(model.means(x)))[0]
+    return jnp.mean((again - jax.tree.leaves(x)[0]) ** 2)

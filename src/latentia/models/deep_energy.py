@@ -33,6 +33,7 @@ from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.ops import random
 from latentia.ops.compiling import jitted
 from latentia.ops.descent import minimise
+from latentia.ops.examples import Examples
 from latentia.ops.logistic import softplus
 from latentia.units import Bernoulli, Factorial
 
@@ -351,9 +352,9 @@ class DeepEnergyModel(UnnormalisedEstimator):
         options = {"sigma": self.sigma, "learn_sigma": self.learn_sigma, "activation": self.activation}
         return DeepEnergy.make(n, tuple(self.hidden), key=random.key(seed), **options)
 
-    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
+    def _blueprint(self, X: Examples) -> dict[str, Any]:
         if self.energy is not None:
-            self._check_module(int(X.shape[1]))
+            self._check_module(X.n_columns)
         return super()._blueprint(X)
 
     def _check_module(self, n: int) -> None:

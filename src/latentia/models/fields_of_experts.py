@@ -31,6 +31,7 @@ from latentia.core.model import Scalar
 from latentia.core.parameters import bias, buffer, scale, weight
 from latentia.core.space import Space
 from latentia.estimator import checks
+from latentia.estimator.door import DataKind
 from latentia.estimator.energy import ENERGY_CHECKS, UnnormalisedEstimator
 from latentia.imaging import pictures
 from latentia.learning.optimizer import Schedule
@@ -38,6 +39,7 @@ from latentia.ops import random
 from latentia.ops.arrays import cast_like
 from latentia.ops.compiling import jitted
 from latentia.ops.convolution import correlate
+from latentia.ops.examples import Examples
 from latentia.ops.experts import EXPERTS, AbstractExperts, make
 from latentia.ops.restoration import Field, Task, settled, smooth_start
 from latentia.ops.whitening import directions
@@ -219,6 +221,7 @@ class FieldsOfExperts(UnnormalisedEstimator):
     """
 
     family = "fields-of-experts"
+    accepts: ClassVar[frozenset[DataKind]] = frozenset({"images"})
     parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
         **ENERGY_CHECKS,
         "n_filters": checks.integer(1),
@@ -276,9 +279,9 @@ class FieldsOfExperts(UnnormalisedEstimator):
             ridge=self.ridge,
         )
 
-    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
-        n = int(X.shape[1])
-        shape = _square_or_row(n) if self.image_shape is None else _pair("image_shape", self.image_shape)
+    def _blueprint(self, X: Examples) -> dict[str, Any]:
+        n, given = X.n_columns, self.image_shape if self.image_shape is not None else X.item_shape
+        shape = _square_or_row(n) if given is None else _pair("image_shape", given)
         if math.prod(shape) != n:
             raise DataError(f"image_shape={shape} has {math.prod(shape)} pixels, but rows of X have {n}.")
         filters = _pair("filter_shape", self.filter_shape)

@@ -16,15 +16,17 @@ from latentia.core.algorithms import AbstractLearner
 from latentia.core.errors import ParameterError
 from latentia.energies.gaussian_energy import GaussianEnergy, safe
 from latentia.estimator import checks, training
+from latentia.estimator.door import DataKind
 from latentia.estimator.energy import ENERGY_CHECKS, EnergyEstimator
+from latentia.estimator.fits import Watched
 from latentia.estimator.rows_to_learn import LearningRows, spread
 from latentia.estimator.scoring import average
 from latentia.estimator.training import Plan
-from latentia.learning.batches import read_rows
 from latentia.learning.optimizer import Schedule
 from latentia.learning.solved import Solved
 from latentia.likelihood import free_energies, log_z
 from latentia.ops import graphical, random, whitening
+from latentia.ops.examples import Examples
 
 
 def _check_precision(name: str, value: Any) -> None:
@@ -89,6 +91,7 @@ class GaussianModel(EnergyEstimator):
     """
 
     family = "gaussian"
+    accepts: ClassVar[frozenset[DataKind]] = frozenset({"images"})
     parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
         **ENERGY_CHECKS,
         "precision": _check_precision,
@@ -146,12 +149,12 @@ class GaussianModel(EnergyEstimator):
             mask = np.zeros((n, n), bool) if isinstance(self.precision, str) else np.asarray(self.precision)
         return GaussianEnergy.make(n, mask, coupled=structure != "diagonal")
 
-    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
-        n = int(X.shape[1])
+    def _blueprint(self, X: Examples) -> dict[str, Any]:
+        n = X.n_columns
         structure = self.precision if isinstance(self.precision, str) else "mask"
         facts = {"n_features": n, "structure": structure}
         if structure == "neighbours":
-            facts["image_shape"] = list(graphical.image_shape(n, self.image_shape))
+            facts["image_shape"] = list(graphical.image_shape(n, self.image_shape or X.item_shape))
         if structure == "mask" and np.shape(self.precision) != (n, n):
             raise ParameterError(
                 f"precision is a mask for {len(self.precision)} variables, but the data have {n} columns."
@@ -213,23 +216,24 @@ class GaussianModel(EnergyEstimator):
         options = {"given": given, "mask": mask, "mean": mean, "random_state": random_state}
         return super().sample(n_samples, n_steps=n_steps, **options)
 
-    def validation_scorer(self, rows: np.ndarray, weights: Any = None) -> Callable[[Any], float]:
+    def validation_scorer(self, rows: Any, weights: Any = None) -> Callable[[Any], float]:
         """The mean log-likelihood of the rows."""
-        x = jnp.asarray(self._rows(rows, purpose="scoring"))
+        portions = self._scored(rows)
 
         def score(model: Any) -> float:
-            energy = average(np.asarray(free_energies(model, x)), weights)
+            energies = [np.asarray(free_energies(model, jnp.asarray(portion))) for portion in portions]
+            energy = average(np.concatenate(energies), weights)
             return -energy - log_z(model, key=random.key(0)).estimate
 
         return score
 
-    def monitors(self, model: Any, rows: Any, weights: Any = None) -> dict[str, Callable[[Any], float]]:
+    def watch(self, model: Any, rows: Any, weights: Any = None) -> Watched:
         """The log-likelihood of a few rows."""
         del model
         if self.solver != "gradient" or not self.monitor:
-            return {}
-        few = read_rows(rows, spread(rows.shape[0], min(256, rows.shape[0]), weights))
-        return {"log_likelihood": self.validation_scorer(few)}
+            return Watched({}, {})
+        few = rows.read(spread(len(rows), min(256, len(rows)), weights))
+        return Watched({"log_likelihood": self.validation_scorer(few)}, {})
 
     @property
     def mean_(self) -> np.ndarray:

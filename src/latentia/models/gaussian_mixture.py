@@ -41,6 +41,7 @@ from latentia.estimator.batch import BATCH_CHECKS, BatchEstimator
 from latentia.learning.em import EM
 from latentia.ops import gaussian, random
 from latentia.ops.arrays import keep
+from latentia.ops.examples import Examples
 from latentia.units import Categorical, Factorial
 
 CovarianceType = Literal["full", "tied", "diag", "spherical"]
@@ -333,11 +334,11 @@ class GaussianMixture(BatchEstimator):
         del plan
         return EM()
 
-    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
-        if X.shape[0] < self.n_components:
+    def _blueprint(self, X: Examples) -> dict[str, Any]:
+        if len(X) < self.n_components:
             raise DataError(
                 f"A mixture of n_components={self.n_components} needs at least as many rows, "
-                f"got n_samples={X.shape[0]}."
+                f"got n_samples={len(X)}."
             )
         return super()._blueprint(X)
 

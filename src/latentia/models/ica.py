@@ -24,7 +24,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import equinox as eqx
@@ -51,6 +51,7 @@ from latentia.core.parameters import bias, buffer, weight
 from latentia.core.space import Space
 from latentia.estimator import checks, training
 from latentia.estimator.energy import ENERGY_CHECKS, EnergyEstimator
+from latentia.estimator.fits import Watched
 from latentia.estimator.rows_to_learn import LearningRows, n_held_out
 from latentia.learning import objective
 from latentia.learning.fit import Event
@@ -60,6 +61,7 @@ from latentia.learning.relative import PER_STEP, NaturalGradient, QuasiNewton, Q
 from latentia.learning.standardised import Standardised
 from latentia.ops import random, sources
 from latentia.ops.arrays import weighted_mean
+from latentia.ops.examples import Examples
 from latentia.ops.gaussian import LOG_2PI
 from latentia.ops.sources import AbstractSources
 from latentia.ops.whitening import directions, moments, whitener
@@ -369,8 +371,8 @@ class ICA(EnergyEstimator):
             return ICAModel.make(n, k, density, key=key)
         return OvercompleteICAModel.make(n, k, density, key=key)
 
-    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
-        n = int(X.shape[1])
+    def _blueprint(self, X: Examples) -> dict[str, Any]:
+        n = X.n_columns
         k = n if self.n_components is None else int(self.n_components)
         if k > n and self.solver != "gradient":
             raise ParameterError(
@@ -429,9 +431,9 @@ class ICA(EnergyEstimator):
         """One pass over more rows, going on from the model so far; not for "quasi_newton", which needs all rows."""
         return super().partial_fit(X, y, sample_weight)
 
-    def monitors(self, model: Any, rows: Any, weights: Any = None) -> dict[str, Callable[[Any], float]]:
+    def watch(self, model: Any, rows: Any, weights: Any = None) -> Watched:
         """See ``monitor``; the likelihood of all rows, which "quasi_newton" reports, needs no other."""
-        return {} if self.solver == "quasi_newton" else super().monitors(model, rows, weights)
+        return Watched({}, {}) if self.solver == "quasi_newton" else super().watch(model, rows, weights)
 
     @property
     def components_(self) -> np.ndarray:

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.utils.validation import check_is_fitted
 
 from latentia.abilities.finetuning import Finetunes
 from latentia.abilities.label_units import Labelled
@@ -27,11 +26,13 @@ from latentia.core import space
 from latentia.core.errors import DataError, ParameterError
 from latentia.energies.layered import LayeredModel, apply_switches, label_energies
 from latentia.estimator import checks
+from latentia.estimator.door import DataKind
 from latentia.estimator.gradient import GRADIENT_CHECKS, GradientEstimator
 from latentia.estimator.rows import apply_rows
 from latentia.inference import infer_means
 from latentia.learning.optimizer import Schedule
 from latentia.ops import random
+from latentia.ops.examples import Examples, side_by_side
 from latentia.units import Bernoulli
 from latentia.units import make as make_units
 
@@ -92,6 +93,7 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
     """
 
     family = "multimodal-dbm"
+    accepts: ClassVar[frozenset[DataKind]] = frozenset({"parts"})
     parameter_checks: ClassVar[Mapping[str, checks.Check]] = {
         **GRADIENT_CHECKS,
         "joint": checks.integer(1),
@@ -164,12 +166,14 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
 
     # -- structure -----------------------------------------------------------------------------------------
 
-    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
-        facts = self._structure(int(X.shape[1]))
+    def _blueprint(self, X: Examples) -> dict[str, Any]:
+        facts = self._structure(X.n_columns)
         ends = np.cumsum([0, *facts["modalities"].values()])
         for number, (begin, end) in enumerate(itertools.pairwise(ends)):
             if facts["units"][number] == "categorical":
-                facts["n_states"][number] = max(2, int(X[:, begin:end].max()) + 1)
+                facts["n_states"][number] = max(
+                    2, 1 + max(int(side_by_side(block)[:, begin:end].max()) for block in X.blocks())
+                )
         return facts
 
     def _structure(self, n_features: int) -> dict[str, Any]:
@@ -231,53 +235,11 @@ class MultimodalDBM(Labelled, Finetunes, GradientEstimator):
 
     # -- data ----------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn from rows in which every modality is present; ``y`` adds label units to the joint layer."""
-        return super().fit(self._matrix(X), y, sample_weight)
-
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """One pass over more rows, going on from the model so far, at a constant learning rate."""
-        return super().partial_fit(self._matrix(X), y, sample_weight)
-
-    def _matrix(self, X: Any) -> Any:
-        """One matrix from a mapping of modalities, in the order of ``modalities``."""
-        if not _named(X):
-            return X
-        if self.modalities is None:
-            raise ParameterError("Data given by name need modalities={name: number of columns, …}.")
-        lacking = [name for name in self.modalities if name not in X]
-        if lacking:
-            raise DataError(
-                f"The data lack {', '.join(map(repr, lacking))}; only a fitted machine can fill them in."
-            )
-        return np.column_stack([np.asarray(X[name], np.float64) for name in self.modalities])
-
-    def _visibles(self, X: Any, *, purpose: Any) -> Any:
-        if not _named(X):
-            return super()._visibles(X, purpose=purpose)
-        check_is_fitted(self, "model_")
-        widths, spaces = self.blueprint_["modalities"], self.model_.x_space
-        unknown = [name for name in X if name not in widths]
-        if unknown or not X:
-            raise DataError(
-                f"The data name {unknown or 'nothing'}; this machine knows {', '.join(map(repr, widths))}."
-            )
-        sizes = {len(part) for part in X.values()}
-        if len(sizes) > 1:
-            raise DataError(f"The modalities have different numbers of rows: {sorted(sizes)}.")
-        parts = [self._part(name, X.get(name), leaf) for name, leaf in zip(widths, spaces, strict=False)]
-        return (*parts, *[None] * (len(spaces) - len(parts)))
-
-    def _part(self, name: str, values: Any, leaf: space.Space) -> Any:
-        if values is None:
-            return None
-        values = np.asarray(values, np.float32)
-        if values.ndim != 2 or values.shape[1] != leaf.n_columns or not np.isfinite(values).all():
-            raise DataError(
-                f"Modality {name!r} must be a finite matrix of {leaf.n_columns} columns, got shape {values.shape}."
-            )
-        leaf.check(values)
-        return leaf.encode(values)
+    def part_sizes(self, n_features: int | None) -> dict[str, int] | None:
+        """Names and numbers of columns of the modalities, as far as they are known."""
+        if n_features is not None:
+            return self.blueprint_["modalities"]
+        return None if self.modalities is None else self._widths(sum(dict(self.modalities).values()))
 
     # -- use -----------------------------------------------------------------------------------------------
 

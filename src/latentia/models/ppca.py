@@ -41,6 +41,7 @@ from latentia.learning.closed_form import ClosedFormML
 from latentia.learning.em import EM
 from latentia.ops import gaussian, random
 from latentia.ops.arrays import keep
+from latentia.ops.examples import Examples
 
 Value = Float[Array, " d"]
 Code = Float[Array, " k"]
@@ -272,10 +273,10 @@ class PPCA(BatchEstimator):
         del plan
         return ClosedFormML() if self.solver == "closed_form" else EM()
 
-    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
-        if self.n_components > X.shape[1]:
+    def _blueprint(self, X: Examples) -> dict[str, Any]:
+        if self.n_components > X.n_columns:
             raise ParameterError(
-                f"n_components={self.n_components} is more than the {X.shape[1]} features of the data."
+                f"n_components={self.n_components} is more than the {X.n_columns} features of the data."
             )
         return super()._blueprint(X)
 

@@ -110,7 +110,7 @@ class SparseCoder(SparseEstimator):
         """
         checks.check_parameters(self, self.parameter_checks)
         self._inference()
-        X, y, weights = weighted(self._validate(X, reset=True), y, sample_weight)
+        X, y, weights = weighted(self._accept(X, reset=True), y, sample_weight)
         model, _, _ = self._begin(X, self._first_seed(), y, weights)
         names = list(getattr(self, "feature_names_in_", [])) or None
         return self.adopt(model, self.blueprint_, names)
@@ -126,7 +126,7 @@ class SparseCoder(SparseEstimator):
         )
 
     def _blueprint(self, X: Any) -> dict[str, Any]:
-        n = int(X.shape[1])
+        n = X.n_columns
         k = self.n_components or n if self.dictionary is None else len(checked_dictionary(self.dictionary))
         self._check_size(k)
         return {"n_features": n, "n_components": k, "penalty": self._rule()}

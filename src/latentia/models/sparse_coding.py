@@ -196,7 +196,7 @@ class DictionaryLearning(SparseEstimator):
         )
 
     def _blueprint(self, X: Any) -> dict[str, Any]:
-        return {"n_features": int(X.shape[1]), "penalty": self._rule()}
+        return {"n_features": X.n_columns, "penalty": self._rule()}
 
     def _started(self, model: Any, rows: LearningRows, seed: int) -> Any:
         self._check_size(self.n_components)

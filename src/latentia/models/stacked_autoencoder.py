@@ -17,7 +17,6 @@ With labels, the encoder becomes a classifier (``finetune``, ``predict``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import equinox as eqx
@@ -50,6 +49,7 @@ from latentia.learning.stacking import Maker, Stage
 from latentia.ops import random
 from latentia.ops.compiling import jitted
 from latentia.ops.corruption import Kind
+from latentia.ops.examples import Examples
 from latentia.ops.networks import MLP, Dense
 from latentia.units import AbstractUnits, Bernoulli
 from latentia.units import make as make_units
@@ -230,7 +230,7 @@ class StackedAutoencoder(Finetunes, ReconstructionEstimator):
         """The activations on the way up."""
         return [self.activation] * (len(self.hidden) - 1) + [self.code_activation or self.activation]
 
-    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
+    def _blueprint(self, X: Examples) -> dict[str, Any]:
         facts = super()._blueprint(X)
         entropy = facts["loss"] == "cross_entropy"
         if entropy and self.output == "linear":
@@ -270,29 +270,29 @@ class StackedAutoencoder(Finetunes, ReconstructionEstimator):
             output = named[index - 1]
             loss = "cross_entropy" if output == "sigmoid" else "squared"
 
-        def make(rows: np.ndarray, key: PRNGKeyArray) -> Stage:
-            sizes = (rows.shape[1], int(self.hidden[index]))
+        def make(rows: Examples, key: PRNGKeyArray) -> Stage:
+            sizes = (rows.n_columns, int(self.hidden[index]))
             options = {"code_activation": named[index], "tied": True, "loss": loss, "output": output}
             model = fresh(AutoencoderModel.dense, sizes, key=key, **options)
             some = jax.device_put(some_rows(rows, 0, weights))
             model = _started(model, some, key)
             surrogate = Reconstruction(self._noise(), float(self.emphasis), relative=loss != "cross_entropy")
             surrogate = surrogate.surveyed(model, lambda: some, key=key)
-            return self._stage(index, model, surrogate, training.Encode(model.x_space), rows.shape[0])
+            return self._stage(index, model, surrogate, training.Encode(model.x_space), len(rows))
 
         return make
 
     def _machine(self, index: int, weights: Any) -> Maker:
-        """The RBM between layers ``index`` and ``index + 1``; activities are thrown as coins at every step."""
+        """The RBM between layers ``index`` and ``index + 1``; activities are sampled at every step."""
         real = index == 0 and self.blueprint_["output"] == "linear"
         units = {"sigmoid": "bernoulli", "linear": "gaussian"}[self._named()[index]]
 
-        def make(rows: np.ndarray, key: PRNGKeyArray) -> Stage:
-            visible = fresh(make_units, "gaussian" if real else "bernoulli", rows.shape[1])
+        def make(rows: Examples, key: PRNGKeyArray) -> Stage:
+            visible = fresh(make_units, "gaussian" if real else "bernoulli", rows.n_columns)
             rbm = RBMModel.make(visible, fresh(make_units, units, int(self.hidden[index])), key=key)
             prepare = training.Encode(rbm.x_space, sample=not real)
             rbm = _started(rbm, prepare(jax.device_put(some_rows(rows, 0, weights)), key=key), key)
-            return self._stage(index, rbm, objective("cd", k=1), prepare, rows.shape[0])
+            return self._stage(index, rbm, objective("cd", k=1), prepare, len(rows))
 
         return make
 
@@ -324,8 +324,7 @@ class StackedAutoencoder(Finetunes, ReconstructionEstimator):
             return
         self._forget_classifier()
         self._keep(Result(model, None, [], 0.0, 0.0, 0, 0, False))  # layer by layer was all that was asked for
-        if plan.run_dir is not None:
-            saving.save(self, Path(plan.run_dir) / "model.safetensors")
+        saving.save_run(self, plan.run_dir)
 
     # -- the classifier ------------------------------------------------------------------------------------
 

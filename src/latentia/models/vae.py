@@ -17,6 +17,7 @@ exactly, and nothing needs to be drawn. See :mod:`latentia.energies.vae_model` f
 
 from __future__ import annotations
 
+import functools
 import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
@@ -32,13 +33,13 @@ from latentia.core.errors import DataError, FileFormatError, ParameterError
 from latentia.energies import vae_model
 from latentia.energies.vae_model import AbstractVAE, Latents
 from latentia.energies.vae_parts import AbstractVisible, Bits, Reals, Sites, Variance
-from latentia.estimator import checks, training
-from latentia.estimator.base import Purpose
+from latentia.estimator import checks, grey_values
 from latentia.estimator.directed import DIRECTED_CHECKS, DirectedEstimator
 from latentia.inference.posteriors import n_numbers
 from latentia.learning.optimizer import Schedule
 from latentia.ops import random
 from latentia.ops.compiling import jitted
+from latentia.ops.examples import Examples
 from latentia.ops.networks import Activation, Held
 
 Visible = Literal["auto", "bernoulli", "gaussian", "categorical"]
@@ -161,7 +162,7 @@ class VAE(DirectedEstimator):
     variance: Variance
     sigma: float
     n_states: int | None
-    binarize: str | None
+    binarize: Any
     activation: str
     decoder_hidden: tuple[Any, ...] | None
     encoder: Any
@@ -259,15 +260,15 @@ class VAE(DirectedEstimator):
             return Sites(n, blueprint["n_states"])
         return Reals.make(n, self.variance, self.sigma)
 
-    def _blueprint(self, X: np.ndarray) -> dict[str, Any]:
+    def _blueprint(self, X: Examples) -> dict[str, Any]:
         self._check_latents()
         facts = super()._blueprint(X)
-        binary = self.binarize is not None or all(np.isin(block, (0, 1)).all() for block in training.blocks(X))
+        binary = self.binarize is not None or all(np.isin(block, (0, 1)).all() for block in X.blocks())
         facts["visible"] = self.visible if self.visible != "auto" else "bernoulli" if binary else "gaussian"
         if self.binarize is not None and facts["visible"] != "bernoulli":
             raise ParameterError(f"binarize={self.binarize!r} needs visible='bernoulli', got {self.visible!r}.")
         if facts["visible"] == "categorical":
-            largest = max(float(block.max()) for block in training.blocks(X))
+            largest = max(float(block.max()) for block in X.blocks())
             facts["n_states"] = self.n_states or max(2, int(largest) + 1)
         self._check_modules(facts)
         return facts
@@ -307,33 +308,19 @@ class VAE(DirectedEstimator):
 
     # -- data --------------------------------------------------------------------------------------------------
 
-    def _validate(self, X: Any, *, reset: bool) -> np.ndarray:
+    def _accept(self, X: Any, *, reset: bool) -> Examples:
         if isinstance(X, np.ndarray) and X.dtype.kind == "f" and np.isnan(X).any():
             raise DataError(
                 "X contains NaN: missing values. VAE learns from and encodes complete rows; a fitted model fills "
                 "them in with impute(X)."
             )
-        return super()._validate(X, reset=reset)
+        return super()._accept(X, reset=reset)
 
-    def _prepare(self, model: Any) -> training.Encode:
-        return training.Encode(model.x_space, sample=self.binarize == "sample")
-
-    def _rows(self, X: np.ndarray, *, purpose: Purpose) -> np.ndarray:
-        visible = self._visible(self.blueprint_)
+    def _check_domain(self, X: Examples, spaces: Any) -> None:
         if self.binarize is None:
-            training.check_blocks(visible.space.check, X, fix=_FIX.get(self.blueprint_["visible"], ""))
-            return X
-        for block in training.blocks(X):
-            if block.min() < 0 or block.max() > 1:
-                raise DataError(
-                    f"binarize={self.binarize!r} needs values from 0 to 1, got {block.min():g} to {block.max():g}. "
-                    "Scale the data (divide bytes by 255), or use visible='gaussian'."
-                )
-        if self.binarize == "threshold":
-            return (np.asarray(X) > 0.5).astype(np.float32)
-        if purpose == "scoring":  # thrown once, always the same way, so that scores can be compared
-            return (np.random.default_rng(0).random(X.shape) < X).astype(np.float32)
-        return X
+            X.check(functools.partial(space.check, spaces), fix=_FIX.get(self.blueprint_["visible"], ""))
+        else:
+            grey_values.check(X, self.binarize, "visible='gaussian'")
 
     # -- use ---------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,11 @@ class MappedRows:
         self.shape, self.ndim, self.dtype = (rows.size, *source.shape[1:]), source.ndim, source.dtype
         self.nbytes = math.prod(self.shape) * self.dtype.itemsize
 
+    @classmethod
+    def of(cls, source: Any, rows: np.ndarray) -> MappedRows:
+        """Rows of a memory map, or of some rows of one."""
+        return cls(source.source, source.rows[rows]) if isinstance(source, cls) else cls(source, rows)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """All of them in memory."""
         del copy

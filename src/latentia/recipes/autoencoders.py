@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from latentia.core.files import write_json
+from latentia.core.run_folder import RunFolder
 from latentia.recipes.base import Recipe
 
 #: Sides of a face patch.
@@ -93,7 +93,7 @@ def _mnist_deep(out: Path, variant: str, seed: int) -> dict[str, Any]:
         "compiling seconds": model.compile_seconds_,
         "total seconds": time.perf_counter() - begin,
     }
-    write_json(out / "evaluation.json", {"recipe": figures})
+    RunFolder(out).write_evaluation({"recipe": figures})
     return figures
 
 
@@ -154,7 +154,7 @@ def _olivetti_deep(out: Path, variant: str, seed: int) -> dict[str, Any]:
         "compiling seconds": model.compile_seconds_,
         "total seconds": time.perf_counter() - begin,
     }
-    write_json(out / "evaluation.json", {"recipe": figures})
+    RunFolder(out).write_evaluation({"recipe": figures})
     return figures
 
 
@@ -264,7 +264,7 @@ def _mnist_sdae(out: Path, variant: str, seed: int) -> dict[str, Any]:
         stack.finetune(data.X[train], data.y[train], **settings["finetune"])
         errors.append(100 * (1 - stack.accuracy(data.X_test[test], data.y_test[test])))
     out.mkdir(parents=True, exist_ok=True)
-    stack.save(out / "model.safetensors")
+    stack.save(RunFolder(out).model)
     figures = {
         "variant": variant,
         "digits": f"{len(data.X[train]):,} grey-valued training digits, none held out; "
@@ -274,7 +274,7 @@ def _mnist_sdae(out: Path, variant: str, seed: int) -> dict[str, Any]:
         "test error, %, each seed": errors,
         "total seconds": time.perf_counter() - begin,
     }
-    write_json(out / "evaluation.json", {"recipe": figures})
+    RunFolder(out).write_evaluation({"recipe": figures})
     return figures
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from latentia.core.files import write_json
+from latentia.core.run_folder import RunFolder
 from latentia.recipes.base import Recipe
 
 #: True where a picture of this many rows is known.
@@ -103,7 +103,7 @@ def _olivetti(out: Path, variant: str, seed: int) -> dict[str, Any]:
         "picture": str(picture),
         "total seconds": time.perf_counter() - begin,
     }
-    write_json(out / "evaluation.json", {"recipe": figures})
+    RunFolder(out).write_evaluation({"recipe": figures})
     return figures
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from latentia.core.files import write_json
+from latentia.core.run_folder import RunFolder
 from latentia.recipes.base import Recipe
 from latentia.recipes.inpainting import LOWER_HALF, inpainting
 
@@ -89,7 +89,7 @@ def _mnist_dbm(out: Path, variant: str, seed: int) -> dict[str, Any]:
         "total seconds": evaluated - begin,
         "in-painting": inpainting(dbm, data.binarised("threshold"), (28, 28), LOWER_HALF, out / "inpainting.png"),
     }
-    write_json(out / "evaluation.json", {"log_likelihood": result.as_dict(), "recipe": figures})
+    RunFolder(out).write_evaluation({"log_likelihood": result.as_dict(), "recipe": figures})
     return figures
 
 
@@ -172,12 +172,12 @@ def _mnist_dbm_classifier(out: Path, variant: str, seed: int) -> dict[str, Any]:
     for each in range(seed, seed + settings["seeds"]):
         dbm = DBM(**settings["fit"], random_state=each, verbose=1).fit(data.X)
         dbm.finetune(data.X, data.y, **settings["finetune"])
-        dbm.save(out / "model.safetensors")
+        dbm.save(RunFolder(out).model)
         figures["test error, %, each seed"].append(100 * (1 - dbm.accuracy(data.X_test, data.y_test)))
         figures["test error, %, one network, mean for each seed"].append(_alone(dbm, data.X_test, data.y_test))
         figures["test error, %, mean"] = float(np.mean(figures["test error, %, each seed"]))
         figures["total seconds"] = time.perf_counter() - begin
-        write_json(out / "evaluation.json", {"recipe": figures})  # what is known so far: the next takes minutes
+        RunFolder(out).write_evaluation({"recipe": figures})  # what is known so far: the next takes minutes
     return figures
 
 
@@ -277,7 +277,7 @@ def _mnist_dbn(out: Path, variant: str, seed: int) -> dict[str, Any]:
         "evaluation seconds": evaluated - trained,
         "total seconds": time.perf_counter() - begin,
     }
-    write_json(out / "evaluation.json", {"recipe": figures})
+    RunFolder(out).write_evaluation({"recipe": figures})
     return figures
 
 

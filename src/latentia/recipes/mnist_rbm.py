@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from latentia.core.files import write_json
+from latentia.core.run_folder import RunFolder
 from latentia.recipes.base import Recipe
 
 _BINARISATION = "training digits sampled anew at every step; test digits sampled once (default_rng(0))"
@@ -113,7 +113,7 @@ def _runner(variants: dict[str, dict[str, Any]]) -> Any:
             "evaluation seconds": time.perf_counter() - trained,
             "total seconds": time.perf_counter() - begin,
         }
-        write_json(out / "evaluation.json", {"log_likelihood": result.as_dict(), "recipe": figures})
+        RunFolder(out).write_evaluation({"log_likelihood": result.as_dict(), "recipe": figures})
         return figures
 
     return run

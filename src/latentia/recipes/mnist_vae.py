@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from latentia.core.files import write_json
+from latentia.core.run_folder import RunFolder
 from latentia.recipes.base import Recipe
 
 _BINARISATION = "training digits sampled anew at every step; test digits sampled once (default_rng(0))"
@@ -133,7 +133,7 @@ def _recipe(models: dict[str, dict[str, Any]]) -> Any:
             found = _measured(folder, variant, seed, settings[variant], data)
             figures |= found if len(models) == 1 else {name: found}
         figures["total seconds"] = time.perf_counter() - begin
-        write_json(out / "evaluation.json", {"recipe": figures})
+        RunFolder(out).write_evaluation({"recipe": figures})
         return figures
 
     return run

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from latentia.core.errors import DataError, LatentiaError
-from latentia.core.files import write_json
+from latentia.core.run_folder import RunFolder
 from latentia.recipes.base import Recipe
 
 _FULL: dict[str, Any] = {
@@ -73,10 +73,13 @@ def _run(out: Path, variant: str, seed: int, images: Path | None = None) -> dict
         "deep energy models": {name: _numbers(facts) for name, facts in trained.items()},
         "total seconds": time.perf_counter() - begin,
     }
-    write_json(out / "evaluation.json", {"recipe": figures})
+    RunFolder(out).write_evaluation({"recipe": figures})
     from latentia.recipes.natural_patches_page import write_page
 
-    return {**figures, "report": str(write_page(out / "report.html", figures, train, samples, gaussians, trained))}
+    return {
+        **figures,
+        "report": str(write_page(RunFolder(out).report, figures, train, samples, gaussians, trained)),
+    }
 
 
 def _numbers(facts: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from latentia.core.errors import DataError
-from latentia.core.files import write_json
+from latentia.core.run_folder import RunFolder
 from latentia.recipes.base import Recipe
 
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -72,11 +72,11 @@ def _run(out: Path, variant: str, seed: int, images: Path | None = None) -> dict
         "seconds of learning": learning.history_[-1]["seconds"],
         "total seconds": time.perf_counter() - begin,
     }
-    write_json(out / "evaluation.json", {"recipe": figures})
+    RunFolder(out).write_evaluation({"recipe": figures})
     from latentia.recipes.olshausen_field_page import write_page
 
     usage = np.asarray(abs(codes.values).sum(axis=0)).ravel()
-    page = write_page(out / "report.html", figures, examples, train, atoms, fits, usage)
+    page = write_page(RunFolder(out).report, figures, examples, train, atoms, fits, usage)
     return {**figures, "report": str(page)}
 
 

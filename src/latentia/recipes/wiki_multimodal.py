@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from latentia.core.files import write_json
+from latentia.core.run_folder import RunFolder
 from latentia.recipes.base import Recipe
 
 _VARIANTS: dict[str, Any] = {
@@ -77,7 +77,7 @@ def _wiki(out: Path, variant: str, seed: int) -> dict[str, Any]:
         "training seconds": trained - begin,
         "total seconds": time.perf_counter() - begin,
     }
-    write_json(out / "evaluation.json", {"recipe": figures})
+    RunFolder(out).write_evaluation({"recipe": figures})
     return figures
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from latentia.core.errors import DataError
-from latentia.core.files import write_json
+from latentia.core.run_folder import RunFolder
 from latentia.recipes.base import Recipe
 
 WORDS = ("tie", "spring")
@@ -86,12 +86,12 @@ def _run(out: Path, variant: str, seed: int, word: Sequence[str] = ()) -> dict[s
         "total seconds": time.perf_counter() - begin,
     }
     for folder in (out, out / RUN):
-        write_json(folder / "evaluation.json", {"recipe": figures})
+        RunFolder(folder).write_evaluation({"recipe": figures})
     from latentia.recipes.word_senses_page import write_page
     from latentia.report import build_report
 
     build_report(out / RUN, rows=vectors, title="Atoms of word vectors")
-    page = write_page(out / "report.html", figures, lists, learning.history_, codes, readings.named)
+    page = write_page(RunFolder(out).report, figures, lists, learning.history_, codes, readings.named)
     return {**figures, "report": str(page), "run": str(out / RUN)}
 
 

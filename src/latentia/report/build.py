@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from latentia.core.errors import RunFolderError
 from latentia.core.files import write_atomically
+from latentia.core.run_folder import RunFolder
 from latentia.report import advice, facts
 from latentia.report.comparison import compare, likelihood_words
 from latentia.report.runs import Run, read_run
@@ -112,9 +113,9 @@ def _key_figures(run: Run) -> list[tuple[str, str]]:
 
 def _target(folders: list[Path], out: str | Path | None) -> Path:
     if out is None:
-        return folders[0] / "report.html"
+        return RunFolder(folders[0]).report
     path = Path(out)
-    return path / "report.html" if path.is_dir() else path
+    return RunFolder(path).report if path.is_dir() else path
 
 
 def _check_writable(path: Path) -> None:

@@ -181,7 +181,7 @@ class _Layer:
         return "Atom" if isinstance(self.estimator.model_, ProxSplit) else "Latent"
 
     def _unit(self) -> bool:
-        return self.group.leaf.domain in ("binary", "categorical")
+        return self.group.leaf.bounds == (0.0, 1.0)
 
     def _example(self, row: int, latent: int, numbers: np.ndarray) -> list[Any]:
         """[tile, activation], and [top, left, height, width] of the window for sliding filters, as shares."""
@@ -246,8 +246,7 @@ class _Layer:
     def _values(self, n: int) -> np.ndarray:
         """Where each slider stops, ``(latents, n)``: off to on, or the range in the data and a quarter more."""
         if self.group.bounded:
-            low = -1.0 if self.group.leaf.domain == "spin" else 0.0
-            return np.broadcast_to(np.linspace(low, 1.0, n), (len(self.which), n))
+            return np.broadcast_to(np.linspace(*self.group.leaf.bounds, n), (len(self.which), n))
         a = self.activations[:, self.which]
         low, high = np.minimum(1.25 * a.min(axis=0), 0.0), np.maximum(1.25 * a.max(axis=0), 0.0)
         both = (low < 0) & (high > 0)
@@ -262,8 +261,7 @@ def _within(codes: np.ndarray, estimator: Any) -> np.ndarray:
     begin = 0
     for leaf in space.leaves(code_space(estimator)):
         end = begin + math.prod(leaf.shape)
-        ends = {"spin": (-1, 1), "nonnegative": (0, np.inf), "real": (-np.inf, np.inf)}.get(leaf.domain, (0, 1))
-        codes[..., begin:end] = np.clip(codes[..., begin:end], *ends)
+        codes[..., begin:end] = np.clip(codes[..., begin:end], *leaf.bounds)
         begin = end
     return codes
 

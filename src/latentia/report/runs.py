@@ -12,14 +12,12 @@ import numpy as np
 
 from latentia import datasets, registry
 from latentia.core.errors import FileFormatError, RunFolderError
-from latentia.core.files import read_arrays
 from latentia.core.leaves import from_arrays
+from latentia.core.run_folder import CHECKPOINT, CONFIG, EVALUATION, METRICS, MODEL, RunFolder
 from latentia.datasets import columns
 from latentia.estimator.fresh import outline
 from latentia.estimator.saving import load
-from latentia.learning import checkpoint
 
-CONFIG, METRICS, MODEL, EVALUATION = "config.json", "metrics.jsonl", "model.safetensors", "evaluation.json"
 #: At most this many rows of the data are encoded and reconstructed.
 MOST_ROWS = 1000
 #: At most this many rows are looked through for the names nearest to a latent.
@@ -94,7 +92,7 @@ def read_run(folder: Path, rows: Any = None, image_shape: tuple[int, ...] | None
         raise RunFolderError(
             f"There is no run folder at {folder}. Check the path, or fit with run_dir (--out) first."
         )
-    if not any((folder / file).is_file() for file in (CONFIG, METRICS, MODEL)):
+    if not RunFolder(folder).is_run:
         raise RunFolderError(
             f"{folder} is not a run folder: it holds none of {CONFIG}, {METRICS} and {MODEL}. "
             "Name a folder that fit wrote."
@@ -128,32 +126,25 @@ def _json(run: Run, file: str, key: str, missing: str) -> dict[str, Any]:
 
 def _read_history(run: Run) -> None:
     try:
-        lines = (run.folder / METRICS).read_text(encoding="utf-8").splitlines()
+        run.history = RunFolder(run.folder).read_metrics()
     except FileNotFoundError:
         run.problems["metrics"] = f"{METRICS} is missing."
         return
     except (OSError, ValueError) as error:
         run.problems["metrics"] = f"{METRICS} cannot be read ({error})."
         return
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except ValueError:  # a run that was killed may leave half a line
-            continue
-        if isinstance(row, dict):
-            run.history.append(row)
     if not run.history:
         run.problems["metrics"] = f"{METRICS} holds no rows: training stopped before its first report."
 
 
 def _read_model(run: Run) -> None:
-    path = run.folder / MODEL
-    if not path.is_file():
+    folder = RunFolder(run.folder)
+    if not folder.is_complete:
         run.problems["model"] = f"{MODEL} is missing: training has not finished, or was stopped."
         _read_checkpoint(run)
         return
     try:
-        run.estimator = load(path)
+        run.estimator = load(folder.model)
     except Exception as error:  # a report of a broken run is still a report
         run.problems["model"] = f"{MODEL} cannot be read: {error}"
         _read_checkpoint(run)
@@ -165,12 +156,12 @@ def _read_model(run: Run) -> None:
 def _read_checkpoint(run: Run) -> None:
     """The model as the last checkpoint has it, for a run that left no model."""
     try:
-        arrays, description = read_arrays(run.folder / checkpoint.FILE)
+        arrays, description = RunFolder(run.folder).read_checkpoint()
         entry, blueprint = registry.family(str(run.config["family"])), run.config["blueprint"]
         estimator = entry.estimator()(**{name: _tuples(value) for name, value in run.params.items()})
         shape = outline(estimator.build, blueprint)
         own = {name.removeprefix(_MODEL): array for name, array in arrays.items() if name.startswith(_MODEL)}
-        run.estimator = estimator.adopt(from_arrays(shape, own, source=checkpoint.FILE), blueprint)
+        run.estimator = estimator.adopt(from_arrays(shape, own, source=CHECKPOINT), blueprint)
     except Exception:  # there is none, or it is of no use: what was said about the model stands
         return
     step = (description.get("progress") or {}).get("step", "?")
@@ -184,10 +175,11 @@ def _tuples(value: Any) -> Any:
 
 def _read_progress(run: Run) -> None:
     """The loop's own bookkeeping (how often it rolled back) is in the checkpoint's description."""
-    if not checkpoint.exists(run.folder):
+    folder = RunFolder(run.folder)
+    if not folder.has_checkpoint:
         return
     try:
-        _, description = read_arrays(run.folder / checkpoint.FILE)
+        _, description = folder.read_checkpoint()
     except FileFormatError:
         return
     progress = description.get("progress")

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from latentia.core.capabilities import ProxSplit
 from latentia.core.errors import CapabilityError
+from latentia.core.run_folder import EVALUATION, RunFolder
 from latentia.report import curves, moving, plane, plots, theme
 from latentia.report.explorer import Explorer, explore
 from latentia.report.latents import (
@@ -102,7 +103,7 @@ class Gallery:
 
     def _left(self) -> list[Path]:
         """Pictures that the run itself left in its folder."""
-        return sorted(self.run.folder.glob("*.png"))
+        return RunFolder(self.run.folder).pictures
 
     def _made(self, key: str, title: str, make: Callable[[Section], None]) -> Section:
         section = Section(key, title)
@@ -158,7 +159,7 @@ class Gallery:
                 section.title = "Evaluation"
                 section.text.append(f"{said} It has no log-likelihood: its normaliser is not known.")
                 return
-            raise Missing(self.run.problems.get("evaluation", "evaluation.json holds no log_likelihood."))
+            raise Missing(self.run.problems.get("evaluation", f"{EVALUATION} holds no log_likelihood."))
         lower, _, upper = plots.interval_ends(result)
         if plots.is_bound(result):
             where = f"lies {between(lower, upper)}" if lower < upper else f"is {number(lower)}"

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
+from latentia.core import conditioning
 from latentia.core.algorithms import AbstractSampler, require
 from latentia.core.errors import ParameterError
 from latentia.ops.arrays import batch_size, cast_like
@@ -16,21 +17,33 @@ from latentia.ops.loops import unrolled
 from latentia.samplers.diagnostics import diagnose
 
 
-def start(sampler: AbstractSampler, model: Any, x: Any, *, key: PRNGKeyArray) -> Any:
-    """The states of many chains, one starting at each row of ``x``."""
-    x = cast_like(x, model)
+def start(sampler: AbstractSampler, model: Any, x: Any, *, key: PRNGKeyArray, contexts: Any = None) -> Any:
+    """The states of many chains, one starting at each row of ``x``.
+
+    Of a conditional model ``x`` is y, and ``contexts`` has one for every chain, here and in :func:`advance`.
+    """
+    x, contexts = cast_like((x, contexts), model)
     keys = jax.random.split(key, batch_size(x))
-    return jax.vmap(lambda x, key: sampler.init(model, x, key=key))(x, keys)
+    return conditioning.over_rows(lambda model, x, key: sampler.init(model, x, key=key), model, contexts)(x, keys)
 
 
 def advance(
-    sampler: AbstractSampler, model: Any, states: Any, *, key: PRNGKeyArray, fixed: Any = None
+    sampler: AbstractSampler,
+    model: Any,
+    states: Any,
+    *,
+    key: PRNGKeyArray,
+    fixed: Any = None,
+    contexts: Any = None,
 ) -> tuple[Any, Any]:
     """One step of many chains: (states, infos)."""
     keys = jax.random.split(key, batch_size(states))
-    if fixed is None:
-        return jax.vmap(lambda s, key: sampler.step(model, s, key=key))(states, keys)
-    return jax.vmap(lambda s, key, fixed: sampler.step(model, s, key=key, fixed=fixed))(states, keys, fixed)
+
+    def one(model: Any, state: Any, key: PRNGKeyArray, fixed: Any = None) -> tuple[Any, Any]:
+        return sampler.step(model, state, key=key, fixed=fixed)
+
+    rows = (states, keys) if fixed is None else (states, keys, fixed)
+    return conditioning.over_rows(one, model, cast_like(contexts, model))(*rows)
 
 
 def run(
@@ -42,12 +55,13 @@ def run(
     key: PRNGKeyArray,
     adapt: bool = False,
     fixed: Any = None,
+    contexts: Any = None,
 ) -> tuple[AbstractSampler, Any]:
     """``n_steps`` steps of many chains in one scan: (sampler, states); the sampler adapts if asked to."""
 
     def body(carry: Any, key: PRNGKeyArray) -> tuple[Any, None]:
         sampler, states = carry
-        states, info = advance(sampler, model, states, key=key, fixed=fixed)
+        states, info = advance(sampler, model, states, key=key, fixed=fixed, contexts=contexts)
         return (sampler.adapt(info) if adapt else sampler, states), None
 
     keys = jax.random.split(key, n_steps)
@@ -83,12 +97,14 @@ def sample(
     Args:
         sampler: adapts during the warm-up only.
         model: what to draw from.
-        x: where the chains start, with a leading axis.
+        x: where the chains start, with a leading axis; of a conditional model ``{"y": …, "c": …}``, and every chain
+            keeps its context and draws y.
         n_steps: steps of each chain after the warm-up.
         key: random key.
         n_warmup: steps before, whose draws are dropped; half of ``n_steps`` if None.
         thin: keep every so many-th step.
-        fixed: booleans like ``x``; entries that are True stay, the others follow p(free | fixed).
+        fixed: booleans like ``x`` (of a conditional model like y); entries that are True stay, the others follow
+            p(free | fixed).
 
     Returns:
         (draws, chains): x with two leading axes, ``(n_steps // thin, n_chains, …)``, and :class:`Chains`.
@@ -99,8 +115,9 @@ def sample(
         raise ParameterError(
             f"A run needs thin ≥ 1, n_steps ≥ thin and n_warmup ≥ 0, got {thin=}, {n_steps=}, {n_warmup=}."
         )
-    x = cast_like(x, model)
-    sampler, states, draws, metrics = _sample(sampler, model, x, fixed, n_warmup, n_steps // thin, thin, key)
+    x, contexts = conditioning.parted(model, cast_like(x, model))
+    facts = _sample(sampler, model, x, contexts, fixed, n_warmup, n_steps // thin, thin, key)
+    sampler, states, draws, metrics = facts
     counts = {name: float(jnp.mean(value)) for name, value in metrics.items()}
     if "divergent" in counts:  # a share of all transitions
         counts["divergences"] = round(counts.pop("divergent") * (n_steps // thin) * thin * batch_size(x))
@@ -109,16 +126,25 @@ def sample(
 
 @jitted
 def _sample(
-    sampler: Any, model: Any, x: Any, fixed: Any, n_warmup: int, n_draws: int, thin: int, key: PRNGKeyArray
+    sampler: Any,
+    model: Any,
+    x: Any,
+    contexts: Any,
+    fixed: Any,
+    n_warmup: int,
+    n_draws: int,
+    thin: int,
+    key: PRNGKeyArray,
 ) -> tuple[Any, Any, Any, Any]:
     start_key, warmup_key, run_key = jax.random.split(key, 3)
     sampler = sampler.sized(x)
-    states = start(sampler, model, x, key=start_key)
+    states = start(sampler, model, x, key=start_key, contexts=contexts)
+    kept_fixed = {"fixed": fixed, "contexts": contexts}
     if n_warmup:
-        sampler, states = run(sampler, model, states, n_warmup, key=warmup_key, adapt=True, fixed=fixed)
+        sampler, states = run(sampler, model, states, n_warmup, key=warmup_key, adapt=True, **kept_fixed)
 
     def one(states: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
-        states, info = advance(sampler, model, states, key=key, fixed=fixed)
+        states, info = advance(sampler, model, states, key=key, **kept_fixed)
         return states, sampler.metrics(info)
 
     def kept(states: Any, key: PRNGKeyArray) -> tuple[Any, Any]:

@@ -43,7 +43,8 @@ class Joined(AbstractUnits):
         """The parts' statistics, end to end."""
         return sum(part.n_statistics for part in self.parts)
 
-    def _split(self, field: Field) -> list[Field]:
+    def split(self, field: Any) -> list[Any]:
+        """The parts' pieces of what has a row for every statistic: a field, offsets, weights."""
         ends = itertools.accumulate((part.n_statistics for part in self.parts), initial=0)
         return [field[begin:end] for begin, end in itertools.pairwise(ends)]
 
@@ -60,25 +61,25 @@ class Joined(AbstractUnits):
 
     def log_partition(self, field: Field) -> Scalar:
         """Σ Γ_p(I_p)."""
-        each = self._each(lambda part, i: part.log_partition(i), self._split(field))
+        each = self._each(lambda part, i: part.log_partition(i), self.split(field))
         return functools.reduce(operator.add, each)
 
     def mean(self, field: Field) -> Values:
         """The parts' means."""
-        return self._each(lambda part, i: part.mean(i), self._split(field))
+        return self._each(lambda part, i: part.mean(i), self.split(field))
 
     def mean_statistic(self, field: Field) -> Field:
         """The parts' mean statistics, end to end."""
-        return jnp.concatenate(self._each(lambda part, i: part.mean_statistic(i), self._split(field)))
+        return jnp.concatenate(self._each(lambda part, i: part.mean_statistic(i), self.split(field)))
 
     def mean_energy(self, field: Field) -> Scalar:
         """Σ E[E_p(x_p) | I_p]."""
-        return functools.reduce(operator.add, self._each(lambda part, i: part.mean_energy(i), self._split(field)))
+        return functools.reduce(operator.add, self._each(lambda part, i: part.mean_energy(i), self.split(field)))
 
     def sample(self, field: Field, *, key: PRNGKeyArray) -> Values:
         """Independent draws."""
         keys = jax.random.split(key, len(self.parts))
-        triples = zip(self.parts, self._split(field), keys, strict=True)
+        triples = zip(self.parts, self.split(field), keys, strict=True)
         return tuple(part.sample(i, key=k) for part, i, k in triples)
 
     def fitted(self, x: Values) -> Self:
@@ -87,7 +88,7 @@ class Joined(AbstractUnits):
 
     def biased(self, field: Field) -> Self:
         """Every part takes up its piece of the field."""
-        return type(self)(self._each(lambda part, i: part.biased(i), self._split(field)))
+        return type(self)(self._each(lambda part, i: part.biased(i), self.split(field)))
 
     def standardised(self, x: Values) -> Self:
         """Every part's scale from its own values."""
@@ -98,5 +99,8 @@ class Joined(AbstractUnits):
         return type(self)(tuple(part.projected() for part in self.parts))
 
     def stiffness(self) -> Field:
-        """The parts' stiffnesses, end to end."""
-        return jnp.concatenate([part.stiffness() for part in self.parts])
+        """The parts' stiffnesses, end to end; bounded parts have none, since they cannot run away."""
+        each = [part.stiffness() for part in self.parts]
+        return jnp.concatenate(
+            [s if part.unbounded else jnp.zeros_like(s) for part, s in zip(self.parts, each, strict=True)]
+        )

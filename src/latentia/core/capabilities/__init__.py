@@ -6,11 +6,13 @@ for; :func:`table` lists them all, and the documentation shows that list.
 
 from __future__ import annotations
 
+from latentia.core.capabilities.conditional import Conditional, Restricts
 from latentia.core.capabilities.density import (
     FreeEnergy,
     KnownLogZ,
     LatentFreeEnergy,
     Normalised,
+    PartlyDirected,
     Projected,
     Projections,
     Standardises,
@@ -51,6 +53,7 @@ __all__ = [
     "Centred",
     "Clamps",
     "ClosedForm",
+    "Conditional",
     "Conditionals",
     "Constrained",
     "Decodes",
@@ -65,12 +68,14 @@ __all__ = [
     "MStep",
     "MeanField",
     "Normalised",
+    "PartlyDirected",
     "Projected",
     "Projections",
     "ProxSplit",
     "Reconstructs",
     "Relative",
     "RelativeSlopes",
+    "Restricts",
     "Settles",
     "Standardises",
     "Starts",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from typing import Any, ClassVar, NamedTuple, Self
 
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from latentia.core.model import AbstractModel, Scalar
 
@@ -56,6 +56,21 @@ class KnownLogZ(FreeEnergy):
     @abc.abstractmethod
     def log_z(self) -> Scalar:
         """log ∫ exp(−F(x)) dx."""
+
+
+class PartlyDirected(AbstractModel):
+    """Directed layers under an undirected model, the summit, whose log Z is that of the whole, and a q(z | x)."""
+
+    gives: ClassVar[str] = "lower bounds on the likelihood by importance sampling"
+
+    @property
+    @abc.abstractmethod
+    def summit(self) -> AbstractModel:
+        """The undirected model on top, whose log Z is that of the whole."""
+
+    @abc.abstractmethod
+    def log_weights(self, x: Any, *, key: PRNGKeyArray, n_samples: int) -> Float[Array, " n_samples"]:
+        """log p(x, z) + log Z − log q(z | x) at draws of z from q."""
 
 
 class LatentFreeEnergy(AbstractModel):

@@ -1,0 +1,301 @@
+"""How an estimator learns: from what the user passes to one run of the training loop.
+
+The way is straight: the data are accepted (:mod:`latentia.estimator.door`), rows without weight are left out, a
+blueprint of plain facts is read off the data, the model is built from it once, held-out rows are put aside, and a
+:class:`~latentia.learning.fit.Settings` says all that the loop needs to know.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from latentia.core import space
+from latentia.core.algorithms import AbstractLearner, require
+from latentia.core.capabilities import Initialised
+from latentia.core.errors import DivergenceError, NotNormalisableError
+from latentia.core.model import AbstractModel
+from latentia.core.run_folder import RunFolder
+from latentia.estimator import callbacks, checks, door, grey_values, saving, training
+from latentia.estimator.fingerprint import fingerprint
+from latentia.estimator.fresh import fresh
+from latentia.estimator.memory import MOST_SEED, following, forget
+from latentia.estimator.rows_to_learn import LearningRows, some_rows, split, weighted
+from latentia.estimator.scoring import Portions, held_out_score
+from latentia.inference import code_space
+from latentia.learning import fit as loop
+from latentia.learning import fitting
+from latentia.learning.compiled import AbstractPrepare
+from latentia.learning.progress import display
+from latentia.ops import random
+from latentia.ops.arrays import cast_like
+from latentia.ops.compiling import jitted
+from latentia.ops.examples import Examples
+
+Purpose = Literal["training", "coding", "scoring"]
+
+
+class Watched(NamedTuple):
+    """What is followed of a model while it trains.
+
+    Args:
+        monitors: metrics by name, as functions of the model.
+        independent: what some of them are for a model of independent sites. Each lies on one side of zero, and away
+            from it is worse; a model that does worse than this has collapsed, and its run is rolled back.
+    """
+
+    monitors: dict[str, Callable[[Any], float]]
+    independent: dict[str, float]
+
+
+class Fits(BaseEstimator, abc.ABC):
+    """What fitting is made of. See :mod:`latentia.estimator.base` for what a family implements."""
+
+    #: The name in the registry.
+    family: ClassVar[str]
+    #: What each parameter may be.
+    parameter_checks: ClassVar[Mapping[str, checks.Check]] = {}
+    #: What kinds of data it takes besides rows of numbers.
+    accepts: ClassVar[frozenset[door.DataKind]] = frozenset()
+    #: What to do with grey values in the place of bits; None takes data as they are. A parameter where that can be.
+    binarize: Any = None
+
+    #: The fitted model, an :class:`equinox.Module`.
+    model_: Any
+    blueprint_: dict[str, Any]
+    random_state: Any
+    verbose: int
+
+    # -- what a family implements --------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> AbstractModel:
+        """A fresh model for a blueprint (plain facts about the data, such as ``n_features``)."""
+
+    @abc.abstractmethod
+    def _plan(self, n_rows: int) -> training.Plan:
+        """Batch size, number of steps and stopping rules."""
+
+    @abc.abstractmethod
+    def _learner(self, plan: training.Plan) -> AbstractLearner:
+        """How the model learns."""
+
+    def _blueprint(self, X: Examples) -> dict[str, Any]:
+        """Plain facts about the data that :meth:`build` needs."""
+        return {"n_features": X.n_columns}
+
+    def _prepare(self, model: Any) -> AbstractPrepare:
+        """Examples → visibles at every training step."""
+        return training.Encode(model.x_space, sample=self.binarize == "sample")
+
+    def _check_domain(self, X: Examples, spaces: Any) -> None:
+        """Refuse data outside the domain of the model's visibles."""
+        X.check(functools.partial(space.check, spaces))
+
+    def _targets(self, X: Examples, y: Any) -> np.ndarray | None:
+        """Labels to learn from as numbers, for families that learn labels; None ignores y."""
+        del X, y
+        return None
+
+    def _more_targets(self, X: Examples, y: Any) -> np.ndarray | None:
+        """Like ``_targets``, for a model that has learned already."""
+        return self._targets(X, y)
+
+    def _target_facts(self, y: Any) -> dict[str, Any]:
+        """Plain facts about the labels that :meth:`build` needs."""
+        del y
+        return {}
+
+    def _pretrain(self, model: Any, rows: LearningRows, seed: int, plan: training.Plan) -> Any:
+        """The model after what comes before the training proper; most families need nothing."""
+        del rows, seed, plan
+        return model
+
+    def watch(self, model: Any, rows: Any, weights: Any = None) -> Watched:
+        """What is followed of the whole model while it trains; nothing unless a family has something."""
+        del model, rows, weights
+        return Watched({}, {})
+
+    def monitors(self, model: Any, rows: Any, weights: Any = None) -> dict[str, Callable[[Any], float]]:
+        """The metrics of :meth:`watch`."""
+        return self.watch(model, rows, weights).monitors
+
+    def ignorance(self, model: Any, rows: Any, weights: Any = None) -> dict[str, float]:
+        """What :meth:`watch` says of independent sites."""
+        return self.watch(model, rows, weights).independent
+
+    def validation_scorer(self, rows: Any, weights: Any = None) -> Callable[[Any], float]:
+        """How early stopping scores a model on held-out rows: higher is better.
+
+        The likelihood where it is normalised, the pseudo-likelihood where the data are discrete, otherwise the
+        negative squared error of the reconstructions, or the negative score-matching objective where there are
+        none.
+        """
+        return held_out_score(self._scored(rows), weights)
+
+    # -- data ----------------------------------------------------------------------------------------------
+
+    def _accept(self, X: Any, *, reset: bool) -> Examples:
+        """The data as examples; see :mod:`latentia.estimator.door`."""
+        return door.accept(self, X, reset=reset)
+
+    def _scored(self, rows: Any) -> Portions:
+        """Examples as they are scored, without labels: grey values are sampled once, always the same way."""
+        if isinstance(rows, Portions):
+            return rows
+        return Portions(rows, self._converter("scoring"))
+
+    def _converter(self, purpose: Purpose) -> Callable[[], Callable[[Any], Any]] | None:
+        """What becomes of grey values for a purpose; None where data stay as they are."""
+        return None if self.binarize is None else grey_values.converter(self.binarize, purpose)
+
+    def _visibles(self, X: Any, *, purpose: Purpose) -> Any:
+        """The rows as the model's visibles; what X has no columns for (labels) is None."""
+        check_is_fitted(self, "model_")
+        rows, spaces = self._accept(X, reset=False), self.model_.x_space
+        self._check_domain(rows, spaces)
+        return Portions(rows, self._converter(purpose)).visibles(spaces)
+
+    # -- learning ------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from the rows of ``X``.
+
+        Args:
+            X: data, ``(n, n_features)``: an array, a data frame, or a memory map, which is streamed.
+            y: labels, for families with label units; others ignore it.
+            sample_weight: one non-negative weight per row; a row of weight zero is left out, and one of weight two
+                counts as two rows.
+        """
+        checks.check_parameters(self, self.parameter_checks)
+        seed = self._first_seed()
+        X, y, weights = weighted(self._accept(X, reset=True), y, sample_weight, least=2)
+        forget(self)
+        model, rows, plan = self._begin(X, seed, y, weights)
+        with training.run_folder(self, plan, rows.training.n), callbacks.told(self, plan.callbacks) as begin:
+            plan = dataclasses.replace(plan, begin=begin)
+            model = self._pretrain(model, rows, seed, plan)
+            self._train(model, rows, seed, plan, state=None)
+        self._next_seed = following(seed)
+        return self
+
+    def _first_seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(MOST_SEED))
+
+    def _pass_over(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """One pass over more rows, going on from the model so far (or beginning), with other random numbers."""
+        checks.check_parameters(self, self.parameter_checks)
+        goes_on = "model_" in vars(self)
+        X, y, weights = weighted(self._accept(X, reset=not goes_on), y, sample_weight)
+        if goes_on:
+            next_seed = vars(self).get("_next_seed")
+            seed = following(self._first_seed()) if next_seed is None else next_seed
+            model = self.model_
+            rows = self._to_learn(X, self._more_targets(X, y), model.x_space)
+            rows, plan = LearningRows(rows, weights), self._plan(X.n)
+        else:
+            forget(self)
+            seed = self._first_seed()
+            model, rows, plan = self._begin(X, seed, y, weights, in_passes=True)
+        plan = plan.one_pass(X.n)
+        with callbacks.told(self, plan.callbacks, goes_on=goes_on) as begin:
+            plan = dataclasses.replace(plan, begin=begin)
+            self._train(model, rows, seed, plan, state=vars(self).get("_state"))
+        self._next_seed = following(seed)  # the next pass meets other random numbers
+        return self
+
+    def _begin(
+        self, X: Any, seed: int, y: Any, weights: np.ndarray | None, *, in_passes: bool = False
+    ) -> tuple[Any, LearningRows, training.Plan]:
+        """A model at its starting point, the rows to learn from, and for how long.
+
+        Only rows to train on have a say in where the model starts; held-out ones are put aside first.
+        """
+        targets = self._targets(X, y)
+        self.blueprint_ = {**self._blueprint(X), **(self._target_facts(y) if targets is not None else {})}
+        model = fresh(self.build, self.blueprint_, seed=seed)
+        rows = self._to_learn(X, targets, model.x_space)
+        plan = self._plan(rows.n)
+        held_out = 0.0 if in_passes else plan.validation_fraction
+        split_rows = split(rows, weights, held_out, seed) if held_out else LearningRows(rows, weights)
+        return self._started(model, split_rows, seed), split_rows, plan
+
+    def _to_learn(self, X: Examples, targets: np.ndarray | None, spaces: Any) -> Examples:
+        """The examples as training meets them, checked, with their labels."""
+        self._check_domain(X, spaces)
+        convert = self._converter("training")
+        rows = X if convert is None else X.map(convert())
+        return rows if targets is None else rows.labelled(targets)
+
+    def _started(self, model: Any, rows: LearningRows, seed: int) -> Any:
+        """The model at the starting point that the training rows suggest."""
+        if not isinstance(model, Initialised):
+            return model
+        few = some_rows(rows.training, seed, rows.weights)
+        return _initialise(model, space.encode(model.x_space, jax.device_put(few)), random.key(seed))
+
+    def _train(self, model: Any, rows: LearningRows, seed: int, plan: training.Plan, state: Any) -> None:
+        learner = self._learner(plan)
+        require(learner, model, fitting=lambda: fitting(model))
+        prepare = self._prepare(model)
+        look = functools.partial(training.survey, rows.training, rows.weights, prepare, seed)
+        key = random.key(seed)
+        learner = cast_like(learner.surveyed(model, look, key=key), model)
+        for name in ("_log_z", "_state", "_log_likelihood"):
+            vars(self).pop(name, None)
+        self._n_rows = rows.training.n
+        settings = self._settings(model, rows, plan, seed)
+        options = {"key": key, "weights": rows.weights, "state": state}
+        try:
+            result = loop.fit(model, rows.training, learner, prepare, settings, **options)
+        except (DivergenceError, NotNormalisableError) as error:
+            if error.result is not None:
+                self._keep(error.result)
+            raise
+        self._keep(result)
+        saving.save_run(self, plan.run_dir)
+
+    def _settings(self, model: Any, rows: LearningRows, plan: training.Plan, seed: int) -> loop.Settings:
+        """All that the loop needs to know beside the model, its data and its learner."""
+        folder = None if plan.run_dir is None else RunFolder.of(plan.run_dir)
+        watched = self.watch(model, rows.training, rows.weights)
+        return loop.Settings(
+            n_steps=plan.n_steps,
+            batch_size=plan.batch_size,
+            seed=seed,
+            chunk=plan.chunk,
+            monitors=watched.monitors,
+            ignorance=watched.independent,
+            score=None if rows.held_out is None else self.validation_scorer(rows.held_out, rows.held_out_weights),
+            patience=plan.patience,
+            tolerance=plan.tolerance,
+            folder=folder,
+            resume=plan.resume,
+            fingerprint={} if folder is None else fingerprint(self, rows, plan, seed),
+            begin=plan.begin,
+            callbacks=plan.callbacks,
+            display=display(self.verbose, type(self).__name__),
+        )
+
+    def _keep(self, result: Any) -> None:
+        self.model_, self._state, self.history_ = result.model, result.state, result.history
+        self.n_steps_, self.fit_seconds_, self.compile_seconds_ = (
+            result.n_steps,
+            result.seconds,
+            result.compile_seconds,
+        )
+        self._n_features_out = space.width(code_space(self.model_))
+
+
+@jitted
+def _initialise(model: Any, x: Any, key: Any) -> Any:
+    return model.initialise(x, key=key)
