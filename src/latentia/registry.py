@@ -69,6 +69,14 @@ FAMILIES = (
         "real",
     ),
     Family(
+        "boltzmann-machine",
+        "latentia.models.boltzmann_machine:BoltzmannMachine",
+        "General Boltzmann machine, Ising model and Hopfield network",
+        "Boltzmann machines",
+        {"n_components": 3},
+        "binary",
+    ),
+    Family(
         "dbm",
         "latentia.models.dbm:DBM",
         "Deep Boltzmann machine",

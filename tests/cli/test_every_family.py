@@ -33,7 +33,8 @@ LACKS: dict[str, dict[str, str]] = {
         for name in ("dictionary", "sparse-coder", "autoencoder", "stacked-autoencoder")
     },
     **{
-        name: {"mean": "cannot return means"} for name in ("deep-energy", "product-of-experts", "fields-of-experts")
+        name: {"mean": "cannot return means"}
+        for name in ("deep-energy", "product-of-experts", "fields-of-experts", "boltzmann-machine")
     },
     "ica": {"given": "cannot fill in"},
 }

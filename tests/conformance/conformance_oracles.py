@@ -440,14 +440,24 @@ def exact_latents(model: Any, points: Any, chosen: np.ndarray, *, seed: int = 6)
     return at(z.points, np.minimum((u[:, None] > below[chosen]).sum(1), below.shape[1] - 1))
 
 
-def unread(model: Any, energy: str, parts: list[Any]) -> list[int]:
-    """The leaves of (x, z) that an energy does not read; ``parts`` is a batch of two unlike values per leaf."""
+def unread(model: Any, energy: str, parts: list[Any]) -> list[np.ndarray]:
+    """The sites of every leaf of (x, z) that an energy does not read, all or none where a leaf is not binary.
+
+    ``parts`` is a batch of two unlike values per leaf.
+    """
     treedef = jax.tree.structure((model.x_space, model.z_space))
     function = quick(lambda model, parts: getattr(model, energy)(*jax.tree.unflatten(treedef, parts)))
     point = [part[0] for part in parts]
     here = float(function(model, point))
-    others = ([*point[:i], part[1], *point[i + 1 :]] for i, part in enumerate(parts))
-    return [i for i, other in enumerate(others) if float(function(model, other)) == here]
+    found = []
+    for i, (space, part) in enumerate(zip(leaves((model.x_space, model.z_space)), parts, strict=True)):
+        one_by_one = space.domain in ("binary", "spin")
+        sites = np.eye(part[0].size, dtype=bool) if one_by_one else np.ones((1, part[0].size), bool)
+        sites = sites.reshape(-1, *part[0].shape)
+        others = ([*point[:i], np.where(site, part[1], part[0]), *point[i + 1 :]] for site in sites)
+        free = [float(function(model, other)) == here for other in others]
+        found.append(np.any(sites[np.array(free)], axis=0) if any(free) else np.zeros(part[0].shape, bool))
+    return found
 
 
 def unlike(model: Any) -> list[np.ndarray]:
@@ -463,29 +473,38 @@ def unlike(model: Any) -> list[np.ndarray]:
     return pairs
 
 
-def check_summed_out(model: Any, energy: str) -> list[int]:
-    """An energy is −log Σ exp(−E) over the leaves of (x, z) that it does not read; returns those."""
+def check_summed_out(model: Any, energy: str) -> list[np.ndarray]:
+    """An energy is −log Σ exp(−E) over the sites of (x, z) that it does not read; returns which, leaf by leaf."""
     parts = unlike(model)
     free = unread(model, energy, parts)
-    assert free, f"{energy} reads everything, so it sums out nothing"
+    assert any(mask.any() for mask in free), f"{energy} reads everything, so it sums out nothing"
     treedef = jax.tree.structure((model.x_space, model.z_space))
     spaces, values = leaves((model.x_space, model.z_space)), jax.tree.leaves(typical(model))
-    summed = nodes(tuple(spaces[i] for i in free), tuple(values[i] for i in free))
+    which = [i for i, mask in enumerate(free) if mask.any()]
+    some = lambda i: Space(spaces[i].domain, (int(free[i].sum()),))  # noqa: E731
+    part = {i: (spaces[i], values[i]) if free[i].all() else (some(i), values[i][:, free[i]]) for i in which}
+    summed = nodes(tuple(part[i][0] for i in which), tuple(part[i][1] for i in which))
 
     @quick
     def facts(model: Any, point: Any, summed: Any) -> tuple[Any, Any]:
         def whole(parts: Any) -> Any:
             full = list(point)
-            for i, part in zip(free, parts, strict=True):
-                full[i] = part
+            for i, new in zip(which, parts, strict=True):
+                full[i] = jnp.asarray(full[i]).at[np.nonzero(free[i])].set(jnp.ravel(new))
             return model.energy(*jax.tree.unflatten(treedef, full))
 
         return getattr(model, energy)(*jax.tree.unflatten(treedef, point)), jax.vmap(whole)(summed)
 
-    for which in range(2):
-        found, each = facts(model, [part[which] for part in parts], summed.points)
+    for turn in range(2):
+        found, each = facts(model, [part[turn] for part in parts], summed.points)
         close(found, -logsumexp(summed.log_weights - np.asarray(each)))
     return free
+
+
+def whole_leaves(masks: list[np.ndarray]) -> list[int]:
+    """The leaves that masks cover; they must cover each as a whole or not at all."""
+    assert all(mask.all() or not mask.any() for mask in masks)
+    return [i for i, mask in enumerate(masks) if mask.all()]
 
 
 def check_sweep(model: Any, x: Nodes, *, key: Any, fixed: Any = None, n: int = N_DRAWS) -> None:
@@ -506,7 +525,7 @@ def check_sweep(model: Any, x: Nodes, *, key: Any, fixed: Any = None, n: int = N
     known = is_discrete(model.z_space) or isinstance(model, ExactPosterior)
     drawn = statistics(new_x, new_z if known else np.zeros((n, 1)))
     assert worst_score(drawn, p, statistics(points, latent_means(model, points))) < 5
-    if is_discrete(model.x_space) and is_discrete(model.z_space):
+    if is_discrete(model.x_space) and is_discrete(model.z_space) and leaves(model.z_space):
         z = nodes(model.z_space, blank(model.z_space, 1)).points
         joint = -np.asarray(energies(model, points, z))
         joint = np.exp(joint - logsumexp(joint)).ravel()

@@ -228,7 +228,9 @@ def test_inference_goes_on_from_the_step_before():
 
 def test_every_row_keeps_its_own_posterior():
     X = bar_rows(80, 2, 0.3)
-    coder = BinarySparseCoding(4, inference="truncated", n_best_states=16, n_init=1, tol=1e-5, random_state=0).fit(X)
+    coder = BinarySparseCoding(4, inference="truncated", n_best_states=16, n_init=1, tol=1e-5, random_state=0).fit(
+        X
+    )
     kept = jax.vmap(lambda q: q.mean())(coder._state.posterior)
     np.testing.assert_allclose(kept, coder.transform(X), atol=0.05)
 

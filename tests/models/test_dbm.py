@@ -10,7 +10,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conformance_oracles import Nodes, at, check_summed_out, check_sweep, close, flat, nodes, perturbed, quick
+from conformance_oracles import (
+    Nodes,
+    at,
+    check_summed_out,
+    check_sweep,
+    close,
+    flat,
+    nodes,
+    perturbed,
+    quick,
+    whole_leaves,
+)
 from jax.flatten_util import ravel_pytree
 from layered_machines import (
     KINDS,
@@ -31,7 +42,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logsumexp
 
 from latentia import likelihood, samplers, units
-from latentia.core.errors import CapabilityError
+from latentia.core.errors import CapabilityError, ParameterError
 from latentia.core.parameters import trainable
 from latentia.energies.layered import LayeredModel
 from latentia.inference import MeanFieldInference, infer_means
@@ -105,7 +116,9 @@ def test_parts_that_no_edge_joins_are_coloured_too():
 @pytest.mark.parametrize("kind", ["three layers", "labels", "gaussian"])
 def test_both_colours_can_be_summed_out_and_a_sweep_keeps_the_distribution(kind):
     model = machine(**KINDS[kind], seed=2)
-    reduced, settled = (check_summed_out(model, name) for name in ("reduced_energy", "settled_energy"))
+    reduced, settled = (
+        whole_leaves(check_summed_out(model, name)) for name in ("reduced_energy", "settled_energy")
+    )
     assert sorted((*reduced, *settled)) == list(range(len(model.layers)))
     assert (tuple(reduced), tuple(settled)) == model.blocks()
     check_sweep(model, grid(model), key=jax.random.key(1))
@@ -438,3 +451,15 @@ def test_objectives_by_name_run_as_many_rounds_as_they_are_told():
         close(found, loss_gradients(by_hand, model, x, None, few), tolerance=1e-12)
         other = loss_gradients(make(n_sampler_steps=1, rounds=1), model, x, None, few)
         assert np.abs(np.asarray(found - other)).max() > 1e-3
+
+
+def test_layers_in_an_odd_cycle_are_drawn_one_after_another():
+    bits = [units.Bernoulli.make(n) for n in (3, 2, 2)]
+    edges = [(0, 1), (1, 2), (0, 2)]
+    model = perturbed(LayeredModel.make(bits[:1], bits[1:], edges, key=jax.random.key(0)), 3)
+    model = eqx.tree_at(lambda m: m.weights, model, tuple(2 * w for w in model.weights))
+    assert sorted(model.blocks()) == [(0,), (1,), (2,)]
+    assert whole_leaves(check_summed_out(model, "reduced_energy")) == [0]
+    check_sweep(model, grid(model), key=jax.random.key(1))
+    with pytest.raises(ParameterError, match="itself"):
+        LayeredModel.make(bits[:1], bits[1:], [(0, 0)], key=jax.random.key(0)).blocks()

@@ -236,7 +236,7 @@ def test_require_says_what_is_missing_and_what_would_fit():
 
     rbm = RBMModel.make(make("bernoulli", 3), make("bernoulli", 2), key=jax.random.key(0))
     require(tempering, rbm)
-    assert fitting(rbm) == ["cd", "pcd", "tempering", "ratio_matching", "nce", "conditional_nce", "vnce"]
+    assert fitting(rbm) == ["cd", "pcd", "tempering", "exact", "ratio_matching", "nce", "conditional_nce", "vnce"]
     assert isinstance(rbm, FreeEnergy)
     assert isinstance(rbm, Tempered)
     with pytest.raises(

@@ -1,11 +1,12 @@
-"""Boltzmann machines whose layers form a tree: the common ground of deep and multimodal ones.
+"""Boltzmann machines of layers: the common ground of deep and multimodal ones, whose layers form a tree.
 
-With units' own energies E_l, statistics s_l, offsets μ_l and a weight matrix on every edge of the tree,
+With units' own energies E_l, statistics s_l, offsets μ_l and a weight matrix on every edge between two layers,
 
     E(s) = Σ_l E_l(s_l) − Σ_{edges i–j} (s_i − μ_i)ᵀ W_ij (s_j − μ_j).
 
-A tree has two colours, and layers of one colour are independent given the other: Gibbs sampling draws one colour
-after the other, and either colour can be summed out exactly. With f_l = Σ_i W_li (s_i − μ_i) the field on layer l,
+Layers of one colour, which no edge joins, are independent given all others: Gibbs sampling draws one colour after
+another, and any colour can be summed out exactly. A tree has two colours; other graphs get as many as they need.
+With f_l = Σ_i W_li (s_i − μ_i) the field on layer l,
 
     p(s_l | all other layers) = units under the field f_l,
     −log Σ_{l ∈ colour} exp(−E) = Σ_{l ∉ colour} E_l(s_l) + Σ_{l ∈ colour} [μ_l·f_l − Γ_l(f_l)].
@@ -40,6 +41,7 @@ from latentia.core.capabilities import (
 from latentia.core.model import AbstractPosterior, Scalar
 from latentia.core.parameters import buffer, weight
 from latentia.inference import MeanFieldInference
+from latentia.ops import colouring
 from latentia.ops.arrays import float_type, keep, weighted_mean
 from latentia.ops.compiling import jitted
 from latentia.units import AbstractUnits, Factorial
@@ -149,19 +151,14 @@ class LayeredModel(
         """The hidden layers' spaces."""
         return tuple(layer.space for layer in self.hidden)
 
-    def blocks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The two colours, the wider one first: a sweep draws it first, so it is what annealing sums out."""
-        colour = {}
-        for start in range(len(self.layers)):
-            waiting = [] if start in colour else [(start, 0)]
-            while waiting:
-                layer, shade = waiting.pop()
-                colour[layer] = shade
-                ends = [i + j - layer for i, j in self.edges if layer in (i, j)]
-                waiting += [(end, 1 - shade) for end in ends if end not in colour]
-        both = [tuple(layer for layer in sorted(colour) if colour[layer] == shade) for shade in (0, 1)]
-        first, second = sorted(both, key=lambda b: -sum(self.layers[i].n_statistics for i in b))
-        return first, second
+    def blocks(self) -> tuple[tuple[int, ...], ...]:
+        """Layers of one colour, the widest first: a sweep draws it first, so it is what annealing sums out.
+
+        A tree has two colours (the second empty where there are no edges), other graphs as many as they need.
+        """
+        found = colouring.classes(len(self.layers), self.edges)
+        found += [()] * (2 - len(found))
+        return tuple(sorted(found, key=lambda b: -sum(self.layers[i].n_statistics for i in b)))
 
     def _packed(self, parts: Values) -> Any:
         return parts[0] if len(parts) == 1 else tuple(parts)
@@ -226,7 +223,7 @@ class LayeredModel(
 
     def settled_energy(self, x: Any, z: Any) -> Scalar:
         """The colour summed out that a sweep draws last."""
-        return self._summed([*self._parts(x), *z], self.blocks()[1])
+        return self._summed([*self._parts(x), *z], self.blocks()[-1])
 
     def decode(self, z: Any) -> Any:
         """E[x | z]."""
@@ -331,7 +328,7 @@ class LayeredModel(
         return jax.lax.fori_loop(0, ROUNDS, lambda _, q: clamped.refine(q), clamped.guess())
 
     def sweep(self, x: Any, z: Any, *, key: PRNGKeyArray, fixed: Any = None) -> tuple[Any, tuple]:
-        """One colour given the other, then the other way round."""
+        """One colour after another, each given all others."""
         values, n_visible = [*self._parts(x), *z], len(self.visible)
         known = [None] * n_visible if fixed is None else self._parts(fixed)
         keys = jax.random.split(key, len(values))

@@ -35,7 +35,7 @@ class Visibles(VisibleUnits, States, GreyValues):
     """The parameters of families whose user chooses the visible units; before :class:`BoltzmannEstimator`."""
 
 
-class BoltzmannEstimator(Objective, Chains, Replicas, Centring, InitialWeights, GradientEstimator):
+class AbstractBoltzmann(Objective, Chains, Replicas, InitialWeights, GradientEstimator):
     """One visible layer of a named unit type; binary ones may take grey values as probabilities."""
 
     #: Parameters of families that let their user choose (see :class:`Visibles`).
@@ -63,3 +63,7 @@ class BoltzmannEstimator(Objective, Chains, Replicas, Centring, InitialWeights, 
             X.check(functools.partial(space.check, spaces), fix=_FIX.get(self.visible, ""))
         else:
             grey_values.check(X, self.binarize, "real units (GaussianRBM, or visible='gaussian')")
+
+
+class BoltzmannEstimator(Centring, AbstractBoltzmann):
+    """One visible layer, and couplings that can be centred."""

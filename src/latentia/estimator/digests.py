@@ -21,6 +21,9 @@ from scipy.sparse import issparse
 
 from latentia.ops.examples import Examples, side_by_side
 
+#: Metadata of a dataclass's field that earlier releases did not have: at its default it does not count, so that
+#: runs which began without it go on.
+ADDED = "added"
 #: Bytes of an array that are digested at a time.
 BLOCK_BYTES = 32 * 1024**2
 
@@ -126,7 +129,11 @@ def _object(value: Any, inside: tuple[int, ...]) -> Iterable[bytes]:
     yield from _parts(type(value), inside)
     yield str(getattr(value, "__qualname__", "")).encode()  # of functions that are not Python's own
     if dataclasses.is_dataclass(value):
-        fields = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+        fields = {
+            field.name: getattr(value, field.name, None)
+            for field in dataclasses.fields(value)
+            if not (field.metadata.get(ADDED) and getattr(value, field.name, None) == field.default)
+        }
     else:
         fields = getattr(value, "__dict__", {})
     yield from _parts(dict(fields), inside)

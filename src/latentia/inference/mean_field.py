@@ -47,8 +47,8 @@ class MeanFieldInference(AbstractInference):
 
     n_rounds: int = eqx.field(static=True, default=200)
     tolerance: float = eqx.field(static=True, default=1e-5)
-    parallel: bool = eqx.field(static=True, default=False)
-    step: float = eqx.field(static=True, default=0.1)
+    parallel: bool = eqx.field(static=True, default=False, metadata={"added": True})
+    step: float = eqx.field(static=True, default=0.1, metadata={"added": True})
 
     def __check_init__(self) -> None:
         if self.n_rounds < 1 or self.tolerance < 0:

@@ -10,6 +10,7 @@ from latentia.core.model import AbstractModel
 from latentia.learning import (
     contrastive,
     elbo,
+    exact_likelihood,
     noise_contrast,
     ratio_matching,
     reconstruction,
@@ -22,6 +23,7 @@ OBJECTIVES: dict[str, Callable[..., AbstractObjective]] = {
     "cd": contrastive.cd,
     "pcd": contrastive.pcd,
     "tempering": contrastive.tempering,
+    "exact": exact_likelihood.ExactLikelihood,
     "hybrid": contrastive.hybrid,
     "score_matching": score_matching.ScoreMatching,
     "sliced_score_matching": score_matching.sliced,

@@ -6,7 +6,9 @@ The gradient of the log-likelihood is ∇ log p(x) = −∇F(x) + E_{x'∼p} ∇
 
 has the right gradient for any source of samples. Where F is out of reach, the variational energy
 E_q[E(x, z)] − H(q) with q held fixed stands for it on the data, which gives the gradient of a bound, and the joint
-energy on the samples. On samples any partly summed energy serves as well, since ∇ log Z = −E ∇E.
+energy on the samples. Or latents are drawn by Gibbs sampling with x held, and E(x, z) stands for it, whose gradient
+is right as far as the draws are (∇F(x) = E_{z|x} ∇E). On samples any partly summed energy serves as well, since
+∇ log Z = −E ∇E.
 
 Contrastive divergence starts Gibbs chains at the data (Hinton, 2002), persistent contrastive divergence lets them
 run on from step to step (Tieleman, 2008), and tempering keeps replicas at several temperatures (Desjardins et al.,
@@ -34,7 +36,7 @@ from latentia.core import space
 from latentia.core.algorithms import AbstractInference, AbstractObjective, AbstractSampler, Metrics, Need, require
 from latentia.core.capabilities import Clamps, FreeEnergy, Settles
 from latentia.core.conditioning import kind, over_rows, parted
-from latentia.core.errors import ParameterError
+from latentia.core.errors import ParameterError, UnknownNameError
 from latentia.core.model import Scalar
 from latentia.core.moved import renamed
 from latentia.core.sharding import split
@@ -42,6 +44,9 @@ from latentia.core.space import Domain
 from latentia.inference import MeanFieldInference, variational_energy
 from latentia.ops import random
 from latentia.ops.arrays import batch_size, float_type
+
+#: How data enter where their latents cannot be summed out.
+POSITIVE = ("mean_field", "sampled")
 
 
 class ContrastiveState(eqx.Module):
@@ -51,6 +56,8 @@ class ContrastiveState(eqx.Module):
     sampler: AbstractSampler
     metrics: Metrics
     key: Any = None  # of an inference that draws
+    #: Latents of the batch, drawn with x held; None unless the positive phase is sampled.
+    latents: Any = None
 
 
 class Contrastive(AbstractObjective):
@@ -62,6 +69,8 @@ class Contrastive(AbstractObjective):
         persistent: chains run on from update to update; otherwise they start at the batch each time.
         n_chains: number of persistent chains, whatever the batch; the batch's size if None.
         inference: finds q(z | x) for the positive phase of models without a free energy; any that fits the model.
+        positive: "mean_field" takes the variational energy of that q; "sampled" draws latents by as many Gibbs
+            sweeps with x held as ``inference`` has rounds. Models with a free energy need neither.
     """
 
     sampler: AbstractSampler
@@ -69,8 +78,13 @@ class Contrastive(AbstractObjective):
     persistent: bool = eqx.field(static=True, default=True)
     n_chains: int | None = eqx.field(static=True, default=None)
     inference: AbstractInference = MeanFieldInference(n_rounds=10, tolerance=0.0)
+    positive: str = eqx.field(static=True, default="mean_field", metadata={"added": True})
 
     def __check_init__(self) -> None:
+        if self.positive not in POSITIVE:
+            raise UnknownNameError("positive phase", self.positive, POSITIVE)
+        if self.positive == "sampled" and not isinstance(self.inference, MeanFieldInference):
+            raise ParameterError("positive='sampled' takes its number of sweeps from a MeanFieldInference.")
         if self.n_steps < 1:
             raise ParameterError(f"A contrastive objective needs at least one sampler step, got {self.n_steps}.")
         if self.n_chains is not None and (not self.persistent or self.n_chains < 1):
@@ -107,7 +121,8 @@ class Contrastive(AbstractObjective):
         sampler = self.sampler.sized(x)
         begin = jax.tree.map(lambda a: a[rows], x)
         chains = split(samplers.start(sampler, model, begin, key=start_key, contexts=contexts))
-        state = ContrastiveState(chains, sampler, {}, self._inference_key(run_key))
+        drawn = self._drawn(model, x, contexts, run_key)
+        state = ContrastiveState(chains, sampler, {}, self._inference_key(run_key), drawn)
         shape = jax.eval_shape(lambda: self._run(model, state, contexts, run_key).metrics)
         return eqx.tree_at(lambda s: s.metrics, state, jax.tree.map(lambda m: jnp.zeros(m.shape, m.dtype), shape))
 
@@ -116,6 +131,10 @@ class Contrastive(AbstractObjective):
     ) -> ContrastiveState:
         """Fresh samples."""
         x, contexts = parted(model, x)
+        if self._draws(model):
+            key, latent_key = jax.random.split(key)
+            latents = self._drawn(model, x, contexts, latent_key)
+            state = eqx.tree_at(lambda s: s.latents, state, latents, is_leaf=lambda a: a is None)
         if not self.persistent:
             key, start_key = jax.random.split(key)
             chains = samplers.start(state.sampler, model, x, key=start_key, contexts=contexts)
@@ -129,11 +148,26 @@ class Contrastive(AbstractObjective):
             _, chains = samplers.run(sampler, model, chains, self.n_steps - 1, key=first, contexts=contexts)
         chains, info = samplers.advance(sampler, model, chains, key=key, contexts=contexts)
         chains = split(chains)
-        return ContrastiveState(chains, sampler.adapt(info), sampler.metrics(info), self._inference_key(key))
+        after = self._inference_key(key)
+        return ContrastiveState(chains, sampler.adapt(info), sampler.metrics(info), after, state.latents)
 
     def _inference_key(self, key: PRNGKeyArray) -> Any:
         """A key for an inference that draws; None for others, so that their state needs no room for it."""
         return jax.random.key_data(jax.random.fold_in(key, 1)) if self.inference.is_random else None
+
+    def _draws(self, model: Any) -> bool:
+        return self.positive == "sampled" and not isinstance(kind(model), FreeEnergy)
+
+    def _drawn(self, model: Any, x: Any, contexts: Any, key: PRNGKeyArray) -> Any:
+        """Latents of every row after Gibbs sweeps with all of x held; None where none are wanted."""
+        if not self._draws(model):
+            return None
+        start_key, key = jax.random.split(key)
+        gibbs, held = samplers.Gibbs(), jax.tree.map(lambda a: jnp.ones(a.shape, bool), x)
+        states = samplers.start(gibbs, model, x, key=start_key, contexts=contexts)
+        n = cast(MeanFieldInference, self.inference).n_rounds
+        _, states = samplers.run(gibbs, model, states, n, key=key, fixed=held, contexts=contexts)
+        return jax.vmap(gibbs.latent)(states)
 
     def loss(self, model: Any, x: Any, weights: Any, state: ContrastiveState) -> tuple[Scalar, Metrics]:
         """A surrogate with the gradient of the energy gap between data and samples, and that gap as a metric."""
@@ -152,20 +186,22 @@ class Contrastive(AbstractObjective):
             energies = over_rows(_free_energy, model, joined(contexts, contexts))(joined(x, samples))
             gap = jnp.append(signs, -counts) @ energies
         else:
-            gap = signs @ self._variational(model, x, contexts, state.key)
+            gap = signs @ self._bound(model, x, contexts, state)
             gap = gap - counts @ over_rows(_energy, model, contexts)(samples, latents)
         metrics = {"energy_gap": gap, **state.metrics}
         if not self._settles(model):
             return gap, metrics
-        positive = jax.vmap(model.free_energy)(x) if summed else self._variational(model, x, contexts, state.key)
+        positive = jax.vmap(model.free_energy)(x) if summed else self._bound(model, x, contexts, state)
         negative = jnp.mean(jax.vmap(cast(Settles, model).settled_energy)(samples, latents))
         return signs @ positive - negative, metrics
 
-    def _variational(self, model: Any, x: Any, contexts: Any, words: Any) -> Float[Array, " n"]:
-        """E_q[E(x, z)] − H(q) of every row, with q held fixed."""
+    def _bound(self, model: Any, x: Any, contexts: Any, state: ContrastiveState) -> Float[Array, " n"]:
+        """What stands for F(x): E_q[E(x, z)] − H(q) with q held fixed, or E(x, z) at latents that were drawn."""
+        if self._draws(model):
+            return over_rows(_energy, model, contexts)(x, jax.lax.stop_gradient(state.latents))
         key = random.key(0)
-        if words is not None:
-            key = jax.random.wrap_key_data(words, impl=jax.random.key_impl(key))
+        if state.key is not None:
+            key = jax.random.wrap_key_data(state.key, impl=jax.random.key_impl(key))
 
         def one(model: Any, x: Any, key: PRNGKeyArray) -> Scalar:
             q = jax.lax.stop_gradient(self.inference.infer(jax.lax.stop_gradient(model), x, key=key))
@@ -193,25 +229,27 @@ def _energy(model: Any, x: Any, z: Any) -> Scalar:
 
 
 @renamed(k="n_sampler_steps")
-def cd(n_sampler_steps: int = 1, rounds: int = 10) -> Contrastive:
+def cd(n_sampler_steps: int = 1, rounds: int = 10, positive: str = "mean_field") -> Contrastive:
     """CD-k: k = ``n_sampler_steps`` Gibbs sweeps from the data.
 
     >>> cd(5).n_steps
     5
     """
-    return Contrastive(
-        samplers.Gibbs(), n_sampler_steps, persistent=False, inference=MeanFieldInference(rounds, 0.0)
-    )
+    inference = MeanFieldInference(rounds, 0.0)
+    return Contrastive(samplers.Gibbs(), n_sampler_steps, False, inference=inference, positive=positive)
 
 
 @renamed(k="n_sampler_steps")
-def pcd(n_sampler_steps: int = 1, n_chains: int | None = None, rounds: int = 10) -> Contrastive:
+def pcd(
+    n_sampler_steps: int = 1, n_chains: int | None = None, rounds: int = 10, positive: str = "mean_field"
+) -> Contrastive:
     """PCD-k: k = ``n_sampler_steps`` Gibbs sweeps of chains that persist.
 
     >>> pcd(1, n_chains=2000).persistent
     True
     """
-    return Contrastive(samplers.Gibbs(), n_sampler_steps, True, n_chains, MeanFieldInference(rounds, 0.0))
+    inference = MeanFieldInference(rounds, 0.0)
+    return Contrastive(samplers.Gibbs(), n_sampler_steps, True, n_chains, inference, positive)
 
 
 @renamed(k="n_sampler_steps")
@@ -221,6 +259,7 @@ def tempering(
     n_replicas: int = 10,
     target: float = 0.3,
     rounds: int = 10,
+    positive: str = "mean_field",
 ) -> Contrastive:
     """Persistent chains with parallel tempering; the ladder adapts to the target swap rate.
 
@@ -228,7 +267,7 @@ def tempering(
     (8,)
     """
     ladder = samplers.ParallelTempering.make(n_replicas, target=target)
-    return Contrastive(ladder, n_sampler_steps, True, n_chains, MeanFieldInference(rounds, 0.0))
+    return Contrastive(ladder, n_sampler_steps, True, n_chains, MeanFieldInference(rounds, 0.0), positive)
 
 
 @renamed(k="n_sampler_steps")

@@ -61,7 +61,7 @@ def anneal(
         z: latents of the chains.
         key: random key.
     """
-    keys = jax.random.split(key, batch_size(z))
+    keys = jax.random.split(key, batch_size((x, z)))
     return jax.vmap(lambda x, z, key: anneal_chain(base, model, betas, x, z, key=key))(x, z, keys)
 
 

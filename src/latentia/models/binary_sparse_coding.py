@@ -69,8 +69,8 @@ class BinarySparseCoding(BatchEstimator):
         default="auto",
         check=checks.one_of(*get_args(Inference)),
         doc='how posteriors are found: "exact" (all states of the atoms), "truncated" (the best states of a '
-        'search), "mean_field" (atom after atom), "parallel_mean_field" (all atoms at once, damped), "gibbs" (averages over '
-        'chains); "auto" is exact for up to 10 atoms and truncated for more.',
+        'search), "mean_field" (atom after atom), "parallel_mean_field" (all atoms at once, damped), "gibbs" '
+        '(averages over chains); "auto" is exact for up to 10 atoms and truncated for more.',
     )
     n_best_states: int = param(default=32, check=checks.integer(1), doc="states of a truncated posterior.")
     n_sweeps: int = param(default=50, check=checks.integer(1), doc="sweeps of Gibbs sampling that are averaged.")
