@@ -223,7 +223,7 @@ def test_several_networks_learn_separately_and_are_scored_as_they_would_predict(
         (300 * outputs, jax.tree.map(lambda a: 1 - 2 * a, moments)),
     )
     held = np.setdiff1d(np.arange(len(X)), finetuning_run._split(y.astype(float), 0.25, _seed(0))[0])
-    rbm.classifier_, rbm.classes_ = strange.settled(rows.data.read_all()), np.unique(y)
+    rbm.classifier_, rbm.classes_ = strange.with_moments(rows.data.read_all()), np.unique(y)
     wanted = np.mean(np.log(rbm.predict_proba(X[held])[np.arange(held.size), y[held]]))
     assert settings.score(strange) == pytest.approx(wanted, abs=1e-5)
     rbm.classifier_ = strange

@@ -433,7 +433,7 @@ def test_steps_that_are_too_long_are_halved_and_a_divergence_halves_the_rate():
     far, _ = stepped(model, X, rate=1e4)
     assert error(far) <= error(model) * (1 + 1e-5)
     learner = OperatorGradient(SparseInference("fista"))
-    assert float(learner.slower(learner.init(model, X, key=jax.random.key(0))).rate) == 0.5
+    assert float(learner.halve_step(learner.init(model, X, key=jax.random.key(0))).rate) == 0.5
 
 
 def test_filters_are_learned_again():

@@ -398,7 +398,7 @@ class RunningMean(AbstractLearner):
             model = model.with_dictionary(atoms)
         return model, state + 1, {"size": jnp.abs(jnp.nan_to_num(atoms)).max()}
 
-    def slower(self, state):
+    def halve_step(self, state):
         return None
 
     def final(self, model, state):

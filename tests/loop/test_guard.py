@@ -44,7 +44,7 @@ def test_a_collapsed_dbm_is_rolled_back_halved_and_learns_after_all(X, said):
     assert said
     assert all("diverged (collapse: reconstruction_error is" in line and "halved" in line for line in said)
     assert float(dbm._state.slowdown) == 0.5 ** len(said)
-    (nothing,) = dbm.ignorance(dbm.model_, X.astype(np.float32)).values()
+    (nothing,) = dbm.watch(dbm.model_, X.astype(np.float32)).independent.values()
     assert dbm.history_[-1]["reconstruction_error"] < 0.9 * nothing
     assert dead(dbm, X) == 0
 
@@ -100,7 +100,7 @@ def test_ignorance_is_what_independent_sites_know(visible, rows, name, value):
     blueprint = {"n_features": many.shape[1], "n_states": 3}
     rbm = RBM(2, visible=visible)
     rbm.adopt(rbm.build(blueprint), blueprint)
-    assert rbm.ignorance(rbm.model_, many)[name] == pytest.approx(value, rel=1e-2)
+    assert rbm.watch(rbm.model_, many).independent[name] == pytest.approx(value, rel=1e-2)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_mean_misses_discrete_sites_by_their_variance(visible, rows, value):
     blueprint = {"n_features": many.shape[1], "n_states": 3}
     rbm = RBM(2, visible=visible)
     rbm.adopt(rbm.build(blueprint), blueprint)
-    assert rbm.ignorance(rbm.model_, many)["reconstruction_error"] == pytest.approx(value, rel=2e-2)
+    assert rbm.watch(rbm.model_, many).independent["reconstruction_error"] == pytest.approx(value, rel=2e-2)
     ignorant = RBM(2, visible=visible, weight_scale=1e-6, learning_rate=1e-9, n_epochs=1, batch_size=64, n_states=3)
     ignorant.fit(many if visible != "categorical" else many.astype(int))
     assert reconstruction_error(ignorant.model_, many) == pytest.approx(value, rel=5e-2)

@@ -433,7 +433,7 @@ def test_one_natural_step_is_the_published_rule():
     y = (np.asarray(x) - np.asarray(model.mean())) @ np.asarray(model.filters()).T
     wanted = w + 0.1 * (np.eye(4) - np.tanh(y / 2).T @ y / 100) @ w
     np.testing.assert_allclose(moved.weights, wanted, atol=1e-5)
-    slower = learner.step(model, x, None, learner.slower(state), key=jax.random.key(0), since=1)[0]
+    slower = learner.step(model, x, None, learner.halve_step(state), key=jax.random.key(0), since=1)[0]
     np.testing.assert_allclose(2 * (slower.weights - w), moved.weights - w, atol=1e-5)
 
 

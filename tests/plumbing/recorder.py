@@ -109,7 +109,7 @@ class Recorder(AbstractLearner):
             model, state = jax.tree.map(np.asarray, (model, state))
         return model, state, {"clock": t}
 
-    def slower(self, state: Record) -> Record:
+    def halve_step(self, state: Record) -> Record:
         return eqx.tree_at(lambda s: s.slow, state, state.slow / 2)
 
     def final(self, model: Any, state: Record) -> Any:

@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from latentia import PPCA, RBM, plot
-from latentia.estimator import card
 from latentia.likelihood.result import LogLikelihood
 
 RNG = np.random.default_rng(4)

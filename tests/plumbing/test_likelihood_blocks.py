@@ -13,7 +13,7 @@ import pytest
 
 from latentia import DBM, DBN, RBM, VAE, likelihood, units
 from latentia.energies.rbm import RBMModel
-from latentia.estimator import card, rows
+from latentia.estimator import rows
 from latentia.likelihood import ais, annealing, enumeration, importance, latent_annealing, undirected
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.ops.examples import Examples

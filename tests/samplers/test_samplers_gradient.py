@@ -370,7 +370,7 @@ def test_samples_without_latents_enter_with_their_free_energy():
     model = RBMModel.make(make("gaussian", 4), make("bernoulli", 2), key=jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (8, 4))
     for objective, settles in [(hybrid(n_chains=6), False), (pcd(n_chains=6), True)]:
-        assert objective._settles(model) == settles
+        assert objective._sums_last_block(model) == settles
     objective = hybrid(n_chains=6)
     begin = quick(lambda o: o.prepare(model, x, o.init(model, x, key=jax.random.key(2)), key=jax.random.key(3)))
     state = begin(objective)

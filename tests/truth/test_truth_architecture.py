@@ -245,3 +245,28 @@ def test_require_says_what_is_missing_and_what_would_fit():
         require(EM(), rbm)
     with pytest.raises(TypeError):  # also what an ordinary except clause would catch
         require(EM(), rbm)
+
+
+# -- former names --------------------------------------------------------------------------------------
+
+
+def test_a_learner_written_with_a_former_name_still_works():
+    with pytest.warns(DeprecationWarning, match="halve_step"):
+
+        class Old(EM):
+            def slower(self, state):
+                return "half"
+
+    assert Old().halve_step(None) == "half"
+
+
+def test_names_that_moved_are_found_with_a_warning():
+    from latentia.core import model
+
+    with pytest.warns(DeprecationWarning, match=r"latentia\.core\.capabilities\.Tempered"):
+        assert model.Tempered is Tempered
+    with pytest.raises(AttributeError, match="Nonsense"):
+        model.Nonsense  # noqa: B018
+    with pytest.warns(DeprecationWarning, match="patchwise"):
+        from latentia.estimator.patchwise import denoise_image
+    assert denoise_image.__module__ == "latentia.imaging.patchwise"

@@ -89,14 +89,14 @@ def test_prediction_takes_the_stored_moments_and_settling_renews_them(activation
     network, inputs = moved(plain(activation).normalised(rows(seed=5)[0])), rows()[0]
     stored = network.normalisation.moments
     close(jax.vmap(network.logits)(inputs), written_out(network, inputs, stored)[0], tolerance=1e-10)
-    settled = network.settled(inputs)
+    settled = network.with_moments(inputs)
     close(jax.vmap(settled.logits)(inputs), written_out(network, inputs)[0], tolerance=1e-10)
     for (mean, spread), wanted in zip(settled.normalisation.moments, written_out(network, inputs)[1], strict=True):
         close(mean, wanted[0], tolerance=1e-10)
         close(spread, wanted[1], tolerance=1e-10)
     back = eqx.tree_at(lambda m: m.normalisation.moments, settled, stored)
     assert eqx.tree_equal(back, network)  # nothing else has changed
-    assert plain().settled(inputs).normalisation is None
+    assert plain().with_moments(inputs).normalisation is None
 
 
 @pytest.mark.parametrize("adversarial", [0.0, 0.6])
@@ -192,7 +192,7 @@ def test_gains_learn_and_moments_wait_until_the_network_settles():
 def test_a_constant_input_is_not_blown_up():
     network = plain().normalised(rows()[0])
     same = jnp.ones((6, N_IN))
-    settled = network.settled(same)
+    settled = network.with_moments(same)
     for _, spread in settled.normalisation.moments:
         close(spread, np.sqrt(VARIANCE_FLOOR), tolerance=1e-4)
     close(settled.logits(same[0]), written_out(network, same)[0][0], tolerance=1e-4)
@@ -211,9 +211,9 @@ def test_members_of_a_committee_measure_themselves():
     inputs, labels = rows()
     members = [plain(seed=seed).normalised(inputs) for seed in range(2)]
     whole, batch = Committee.of(members), (inputs, labels[:, None])
-    settled = whole.settled(rows(seed=8)[0])
+    settled = whole.with_moments(rows(seed=8)[0])
     for number, member in enumerate(members):
-        alone = member.settled(rows(seed=8)[0])
+        alone = member.with_moments(rows(seed=8)[0])
         found, wanted = settled.member(number).normalisation.moments, alone.normalisation.moments
         close(np.concatenate(jax.tree.leaves(found)), np.concatenate(jax.tree.leaves(wanted)), tolerance=1e-12)
     objective = CrossEntropy(adversarial=0.5)

@@ -165,7 +165,7 @@ class Lesson:
         return Lesson(self.inputs[numbers], self.labels[numbers], weights, self.classes)
 
     def few(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Inputs and weights of some of the rows, spread evenly over them: what settles a network."""
+        """Inputs and weights of some of the rows, spread evenly over them: whose moments a network keeps."""
         n_rows = len(self)
         some = self.part(np.linspace(0, n_rows - 1, min(n_rows, MOST_MOMENT_ROWS)).astype(int))
         return some.inputs, weighing.mean_one(some.weights)
@@ -221,13 +221,13 @@ def run(estimator: Any, layers: list[Any], lesson: Lesson, recipe: Recipe, seed:
             result = loop.fit(network, train.examples, learner, prepare, settings, key=key, weights=weights)
         except DivergenceError as error:
             if error.result is not None:
-                error.result = _settled(error.result, few)
+                error.result = _with_moments(error.result, few)
             raise
-        return _settled(result, few)
+        return _with_moments(result, few)
 
 
-def _settled(result: loop.Result, few: Any) -> loop.Result:
-    return dataclasses.replace(result, model=result.model.settled(*few))
+def _with_moments(result: loop.Result, few: Any) -> loop.Result:
+    return dataclasses.replace(result, model=result.model.with_moments(*few))
 
 
 def _check_moments(batch_size: int, n_rows: int) -> None:
@@ -283,11 +283,11 @@ def _split(codes: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, n
 
 
 def _scorer(few: Any, network: AbstractClassifier, held_out: Lesson) -> Callable[[Any], float]:
-    """How early stopping scores a network, settled by few rows: the weighted mean log p(y | x) of others."""
+    """How early stopping scores a network, with the moments of few rows: the mean log p(y | x) of others."""
     inputs, labels = encode(network.x_space, held_out.examples.parts)
 
     def score(network: AbstractClassifier) -> float:
-        energies = apply_rows(_energy, network.settled(*few), inputs, labels)
+        energies = apply_rows(_energy, network.with_moments(*few), inputs, labels)
         return -float(np.average(energies, weights=weighing.mean_one(held_out.weights)))
 
     return score

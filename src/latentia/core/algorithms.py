@@ -7,6 +7,7 @@ Each names the capabilities it needs in ``requires``; :func:`require` compares a
 from __future__ import annotations
 
 import abc
+import warnings
 from collections.abc import Callable, Iterable
 from types import UnionType
 from typing import Any, Self, get_args
@@ -26,8 +27,19 @@ Metrics = dict[str, Array]
 Need = type[AbstractModel] | UnionType
 
 
+#: Present names of methods by their former ones: classes that define the latter are still understood.
+FORMER_METHODS = {"slower": "halve_step", "settles": "ends_with_sweep"}
+
+
 class AbstractAlgorithm(eqx.Module):
     """Anything that declares what it needs of a model."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for old, new in FORMER_METHODS.items():
+            if old in vars(cls) and new not in vars(cls):
+                warnings.warn(f"{cls.__name__}.{old} is called {new} now.", DeprecationWarning, stacklevel=2)
+                setattr(cls, new, vars(cls)[old])
 
     @property
     @abc.abstractmethod
@@ -95,7 +107,7 @@ class AbstractSampler(AbstractAlgorithm):
         return True
 
     @property
-    def settles(self) -> bool:
+    def ends_with_sweep(self) -> bool:
         """Whether a step ends with a sweep of the model, so that the block drawn last may be summed out again."""
         return False
 
@@ -231,7 +243,7 @@ class AbstractLearner(AbstractAlgorithm):
         """
 
     @abc.abstractmethod
-    def slower(self, state: Any) -> Any | None:
+    def halve_step(self, state: Any) -> Any | None:
         """The state with half the step, after a divergence; None if there is no step to halve."""
 
     @abc.abstractmethod

@@ -31,7 +31,7 @@ from latentia.core.capabilities import (
 )
 from latentia.core.errors import CapabilityError, DataError
 from latentia.core.model import AbstractModel
-from latentia.estimator import card, checks, saving
+from latentia.estimator import checks, notebook, saving
 from latentia.estimator.drawing import draw
 from latentia.estimator.fits import Fits
 from latentia.estimator.memory import forget
@@ -192,7 +192,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fits):
 
     def _repr_html_inner(self) -> str:
         """For notebooks: scikit-learn's diagram, and a card of what was learned."""
-        return card.with_card(self, super()._repr_html_inner())
+        return notebook.with_card(self, super()._repr_html_inner())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         bundle = super()._repr_mimebundle_(**kwargs)

@@ -123,14 +123,6 @@ class Fits(Seed, Verbosity, BaseEstimator, abc.ABC):
         del model, rows, weights
         return Watched({}, {})
 
-    def monitors(self, model: Any, rows: Any, weights: Any = None) -> dict[str, Callable[[Any], float]]:
-        """The metrics of :meth:`watch`."""
-        return self.watch(model, rows, weights).monitors
-
-    def ignorance(self, model: Any, rows: Any, weights: Any = None) -> dict[str, float]:
-        """What :meth:`watch` says of independent sites."""
-        return self.watch(model, rows, weights).independent
-
     def validation_scorer(self, rows: Any, weights: Any = None) -> Callable[[Any], float]:
         """How early stopping scores a model on held-out rows: higher is better.
 
@@ -272,7 +264,7 @@ class Fits(Seed, Verbosity, BaseEstimator, abc.ABC):
             seed=seed,
             chunk=plan.chunk,
             monitors=watched.monitors,
-            ignorance=watched.independent,
+            independent_baseline=watched.independent,
             score=None if rows.held_out is None else self.validation_scorer(rows.held_out, rows.held_out_weights),
             patience=plan.patience,
             tolerance=plan.tolerance,
@@ -281,7 +273,7 @@ class Fits(Seed, Verbosity, BaseEstimator, abc.ABC):
             fingerprint={} if folder is None else fingerprint(self, rows, plan, seed),
             begin=plan.begin,
             callbacks=plan.callbacks,
-            display=display(self.verbose, type(self).__name__),
+            display=display(self.verbose, type(self).__name__) if self.verbose else loop.Silent(),
         )
 
     def _keep(self, result: Any) -> None:

@@ -40,7 +40,7 @@ class ClosedFormML(AbstractLearner):
         best = taught(model, best, weights)
         return best, None, {"log_likelihood": -weighted_mean(jax.vmap(best.free_energy)(x), weights)}
 
-    def slower(self, state: None) -> None:
+    def halve_step(self, state: None) -> None:
         """There is no step size."""
 
     def final(self, model: Any, state: None) -> Any:

@@ -92,9 +92,9 @@ class Committee(AbstractClassifier, Constrained):
         keys = jax.random.split(key, self.n_members)
         return jax.vmap(lambda member, key: member.masks(key=key))(self.members, keys)
 
-    def settled(self, inputs: Any, weights: Any = None) -> Self:
-        """Every member settled."""
-        return type(self)(jax.vmap(lambda member: member.settled(inputs, weights))(self.members))
+    def with_moments(self, inputs: Any, weights: Any = None) -> Self:
+        """Every member with the moments of these rows."""
+        return type(self)(jax.vmap(lambda member: member.with_moments(inputs, weights))(self.members))
 
     def project(self) -> Self:
         """Every member within its bounds."""

@@ -189,7 +189,7 @@ class Contrastive(AbstractObjective):
             gap = signs @ self._bound(model, x, contexts, state)
             gap = gap - counts @ over_rows(_energy, model, contexts)(samples, latents)
         metrics = {"energy_gap": gap, **state.metrics}
-        if not self._settles(model):
+        if not self._sums_last_block(model):
             return gap, metrics
         positive = jax.vmap(model.free_energy)(x) if summed else self._bound(model, x, contexts, state)
         negative = jnp.mean(jax.vmap(cast(Settles, model).settled_energy)(samples, latents))
@@ -209,13 +209,13 @@ class Contrastive(AbstractObjective):
 
         return over_rows(one, model, contexts)(x, jax.random.split(key, batch_size(x)))
 
-    def _settles(self, model: Any) -> bool:
+    def _sums_last_block(self, model: Any) -> bool:
         """Whether samples enter with the block summed out that their sweep drew last.
 
         Not where the model's F(x) sums out more, and so is less noisy; not for chains that have just left the data,
         which by their last block are half a sweep further away; and not for samplers that draw no latents.
         """
-        if not (self.persistent and self.sampler.settles and isinstance(model, Settles)):
+        if not (self.persistent and self.sampler.ends_with_sweep and isinstance(model, Settles)):
             return False
         return not isinstance(model, FreeEnergy) or space.width(model.z_space) <= space.width(model.x_space)
 

@@ -124,7 +124,7 @@ class EM(AbstractLearner):
         keys = jax.random.split(key, batch_size(x))
         return jax.vmap(lambda x, key: self.inference.begun(model, x, key=key))(x, keys)
 
-    def slower(self, state: Any) -> None:
+    def halve_step(self, state: Any) -> None:
         """EM has no step size."""
 
     def final(self, model: Any, state: Any) -> Any:

@@ -90,7 +90,7 @@ class AbstractClassifier(AbstractModel):
     def masks(self, *, key: PRNGKeyArray) -> Any:
         """A draw of what training drops for one example."""
 
-    def settled(self, inputs: Any, weights: Any = None) -> Self:
+    def with_moments(self, inputs: Any, weights: Any = None) -> Self:
         """The classifier ready to predict, with what it has to know of the rows that it learned from.
 
         Args:
@@ -255,7 +255,7 @@ class FeedForward(AbstractClassifier, Constrained):
         normalisation = Normalisation(tuple(spread for _, spread in moments), moments)
         return dataclasses.replace(self, biases=biases, normalisation=normalisation)
 
-    def settled(self, inputs: Any, weights: Any = None) -> Self:
+    def with_moments(self, inputs: Any, weights: Any = None) -> Self:
         """With the moments of the fields over these rows and their weights, for prediction."""
         if self.normalisation is None:
             return self

@@ -34,7 +34,7 @@ from latentia.learning.batches import Batches
 from latentia.learning.compiled import AbstractPrepare, Carry, Inputs, is_compiled, run_chunk
 from latentia.learning.further import resized
 from latentia.learning.guard import Guard
-from latentia.learning.hosted import HostBatches, run_on_host
+from latentia.learning.host_loop import HostBatches, run_on_host
 from latentia.learning.progress import Display, Silent
 from latentia.ops.arrays import float_type, largest
 from latentia.ops.compiling import briefly, jitted, make_room
@@ -82,8 +82,8 @@ class Settings:
         chunk: about how many steps run between two looks of the host.
         devices: which devices to spread batches over; all of the default backend if None.
         monitors: further metrics of the model by name, computed after every chunk.
-        ignorance: what some of the monitors say of a model that knows every site by itself alone; a model that is
-            worse has collapsed (:mod:`latentia.learning.guard`).
+        independent_baseline: what some of the monitors say of a model of independent sites; a model that is worse
+            has collapsed (:mod:`latentia.learning.guard`).
         score: validation score of a model (higher is better), computed after every chunk.
         patience: chunks without a better score before the run stops, keeping the best; 0 never stops.
         tolerance: least gain of the score that counts.
@@ -103,7 +103,7 @@ class Settings:
     chunk: int = 500
     devices: Sequence[Any] | None = None
     monitors: dict[str, Callable[[Any], float]] = dataclasses.field(default_factory=dict)
-    ignorance: dict[str, float] = dataclasses.field(default_factory=dict)
+    independent_baseline: dict[str, float] = dataclasses.field(default_factory=dict)
     score: Callable[[Any], float] | None = None
     patience: int = 0
     tolerance: float = 0.0
@@ -235,7 +235,11 @@ class _Run:
         self.carry = _spread(_copy(Carry(model, state)), self.mesh)
         self.best = _copy(self.learner.final(model, state)) if self.settings.patience else None
         self._check_margin(model, self.step)
-        known = {name: value for name, value in self.settings.ignorance.items() if name in self.settings.monitors}
+        known = {
+            name: value
+            for name, value in self.settings.independent_baseline.items()
+            if name in self.settings.monitors
+        }
         self.guard = Guard(known, self._monitored(known))
         if self.folder is None:
             return
@@ -327,8 +331,8 @@ class _Run:
     def _roll_back(self, good: Carry, why: str) -> None:
         """Back to before the chunk with half the step, or the end of the run: it stays where it can be resumed."""
         self.carry = good
-        slower = self.learner.slower(good.state)
-        if slower is None or self.rollbacks == MAX_ROLLBACKS:
+        halved = self.learner.halve_step(good.state)
+        if halved is None or self.rollbacks == MAX_ROLLBACKS:
             tried = f" after {self.rollbacks} rollbacks, each with half the step," if self.rollbacks else ""
             raise DivergenceError(
                 f"Training diverged ({why}) at step {self.step}{tried} and was stopped. The model before that step "
@@ -338,7 +342,7 @@ class _Run:
         self.settings.display.say(
             f"Training diverged ({why}) after step {self.step}: rolled back, and the step is halved from here on."
         )
-        self.carry = Carry(good.model, slower)
+        self.carry = Carry(good.model, halved)
 
     def _check_margin(self, model: Any, step: int, good: Carry | None = None) -> None:
         """Refuse a model without a normaliser; the run stays where it was before the chunk, to be resumed."""

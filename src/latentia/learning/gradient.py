@@ -124,7 +124,7 @@ class GradientLearner(AbstractLearner):
         blend = lambda old, new, decay: decay * old + (1 - decay) * new  # noqa: E731
         return jax.tree.map(lambda old, new: blend(old, new, decay.astype(new.dtype)), state.average, new)
 
-    def slower(self, state: GradientState) -> GradientState:
+    def halve_step(self, state: GradientState) -> GradientState:
         """Half the step."""
         return eqx.tree_at(lambda s: s.slowdown, state, state.slowdown / 2)
 

@@ -3,19 +3,19 @@
 Steps that are far too long can drive a machine into a corner: its units saturate, its chains freeze, its
 parameters are large but not absurd, and nothing that it computes is ever infinite. What gives it away is that it
 knows less than nothing: its reconstructions miss the rows by more than their mean would, or its pseudo-likelihood
-is below that of sites that have nothing to do with each other. Left alone, such a run creeps back to that ignorance
+is below that of sites that have nothing to do with each other. Left alone, such a run creeps back to that baseline
 as its rate falls, with dead units, and ends without a complaint.
 
 Both measures lie on one side of zero, and away from it is worse, so that one rule serves for them:
 
-    |measured|  >  WORSE · max(|ignorance|, |start|).
+    |measured|  >  WORSE · max(|independent|, |start|).
 
 The start counts too, since a run may begin worse than ignorant, and has a right to.
 
 A deep machine can lose its upper layers and stay just within that, since the lowest one rebuilds the data alone. So
 a model that had learned something and forgets most of it has collapsed too:
 
-    |measured| − best  >  FORGOTTEN · (|ignorance| − best),    |ignorance| − best  >  LEARNED · |ignorance|,
+    |measured| − best  >  FORGOTTEN · (|independent| − best),    |independent| − best  >  LEARNED · |independent|,
 
 where best is the |measured| that was nearest to zero so far.
 """
@@ -36,7 +36,7 @@ class Guard:
     """Tells a collapsed model by its metrics.
 
     Args:
-        ignorance: by the name of a metric, its value for a model of independent sites. Metrics that are not named
+        independent: by the name of a metric, its value for a model of independent sites. Metrics that are not named
             are not judged.
         start: the same metrics of the model before the first step.
 
@@ -50,10 +50,10 @@ class Guard:
     collapse: pseudo_likelihood is -26 after -21, for a model that knows nothing it is -27
     """
 
-    def __init__(self, ignorance: Mapping[str, float], start: Mapping[str, float]):
-        self.ignorance = dict(ignorance)
-        self.limits = {name: WORSE * max(abs(value), abs(start[name])) for name, value in ignorance.items()}
-        self.best = {name: start[name] for name in ignorance}
+    def __init__(self, independent: Mapping[str, float], start: Mapping[str, float]):
+        self.independent = dict(independent)
+        self.limits = {name: WORSE * max(abs(value), abs(start[name])) for name, value in independent.items()}
+        self.best = {name: start[name] for name in independent}
 
     def collapsed(self, metrics: Mapping[str, float]) -> str | None:
         """What has happened, or None if nothing has."""
@@ -63,12 +63,12 @@ class Guard:
                 before = f" after {self.best[name]:.3g}" if forgot else ""
                 return (
                     f"collapse: {name} is {metrics[name]:.3g}{before}, for a model that knows nothing it is "
-                    f"{self.ignorance[name]:.3g}"
+                    f"{self.independent[name]:.3g}"
                 )
         return None
 
     def _forgot(self, name: str, value: float) -> bool:
-        nothing, best = abs(self.ignorance[name]), abs(self.best[name])
+        nothing, best = abs(self.independent[name]), abs(self.best[name])
         return nothing - best > LEARNED * nothing and abs(value) - best > FORGOTTEN * (nothing - best)
 
     def keep(self, metrics: Mapping[str, float]) -> None:

@@ -185,7 +185,7 @@ class QuasiNewton(AbstractLearner):
         q, shares = jax.lax.scan(down, _gradient(slopes), memory, reverse=True)
         return -jax.lax.scan(up, solved(h, q), (memory, shares))[0]
 
-    def slower(self, state: QuasiNewtonState) -> None:
+    def halve_step(self, state: QuasiNewtonState) -> None:
         """The search along each direction finds its own step."""
 
     def final(self, model: Any, state: QuasiNewtonState) -> Any:
@@ -251,7 +251,7 @@ class NaturalGradient(AbstractLearner):
         }
         return model.moved(change), NaturalState(optimizer_state, state.step + since, state.slowdown), metrics
 
-    def slower(self, state: NaturalState) -> NaturalState:
+    def halve_step(self, state: NaturalState) -> NaturalState:
         """Half the step."""
         return eqx.tree_at(lambda s: s.slowdown, state, state.slowdown / 2)
 

@@ -34,7 +34,7 @@ class Solved(AbstractLearner):
         del x, weights, state, key, since
         return model, None, {"log_likelihood": self.log_likelihood}
 
-    def slower(self, state: None) -> None:
+    def halve_step(self, state: None) -> None:
         """There is no step size."""
 
     def final(self, model: Any, state: None) -> Any:

@@ -17,7 +17,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from latentia.core import space
-from latentia.core.capabilities import FreeEnergy
+from latentia.core.capabilities import Conditional, FreeEnergy
 from latentia.core.conditioning import kind, resolved
 from latentia.core.errors import CapabilityError
 from latentia.core.model import AbstractModel, Scalar
@@ -28,8 +28,8 @@ from latentia.ops.compiling import jitted
 
 def can_pseudo(model: AbstractModel) -> bool:
     """Whether the model has a free energy and all its visibles are discrete."""
-    model = kind(model)
-    return isinstance(model, FreeEnergy) and space.is_discrete(model.x_space)
+    asked = kind(model) if isinstance(model, Conditional) else model
+    return isinstance(asked, FreeEnergy) and space.is_discrete(asked.x_space)
 
 
 def pseudo_log_likelihood(model: AbstractModel, x: Any) -> np.ndarray:

@@ -166,7 +166,7 @@ class DictionaryLearning(
             patience=self.patience if self.early_stopping else 0,
             run_dir=self.run_dir,
             resume=self.resume,
-            callbacks=(_Settled(self.min_gain), *(self.callbacks or ())),
+            callbacks=(_Converged(self.min_gain), *(self.callbacks or ())),
         )
 
     def _learner(self, plan: training.Plan) -> AbstractLearner:
@@ -203,7 +203,7 @@ class DictionaryLearning(
         return self._pass_over(X, y, sample_weight)
 
 
-class _Settled:
+class _Converged:
     """Stops when the mean objective of an epoch is hardly better than that of the epoch before.
 
     Reads the run's history instead of remembering, so that a resumed run stops where it would have.

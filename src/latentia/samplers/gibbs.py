@@ -28,7 +28,7 @@ class Gibbs(AbstractSampler):
         return (Conditionals,)
 
     @property
-    def settles(self) -> bool:
+    def ends_with_sweep(self) -> bool:
         """A step is a sweep."""
         return True
 

@@ -66,7 +66,7 @@ class ParallelTempering(AbstractSampler):
         return (Tempered,)
 
     @property
-    def settles(self) -> bool:
+    def ends_with_sweep(self) -> bool:
         """A swap hands on a joint state as its own sweep left it."""
         return True
 

@@ -133,7 +133,7 @@ class DictionaryLearner(AbstractLearner):
         metrics["reseeded"] = np.float64(total)
         return model, state, metrics
 
-    def slower(self, state: Any) -> None:
+    def halve_step(self, state: Any) -> None:
         """There is no step to halve."""
 
     def final(self, model: Any, state: Any) -> Any:

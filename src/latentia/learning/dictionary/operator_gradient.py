@@ -98,7 +98,7 @@ class OperatorGradient(AbstractLearner):
             model = _moved(model, rows, z, shares, np.asarray(state.rate, rows.dtype))
         return model, state, metrics
 
-    def slower(self, state: OperatorState) -> OperatorState:
+    def halve_step(self, state: OperatorState) -> OperatorState:
         """Half the step."""
         return OperatorState(0.5 * state.rate)
 
