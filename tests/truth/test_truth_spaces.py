@@ -66,7 +66,7 @@ def test_bounded_counts_are_enumerable_and_others_are_not():
     assert rows.max() == 3
     with double():
         mixed = (COUNTS, Space("categorical", (1, 3)))
-        each = [jax.tree.map(np.asarray, state(mixed, jnp.asarray(i))) for i in range(48)]
+        each = [jax.tree.map(np.asarray, state(mixed, jnp.asarray(i), jnp.float32)) for i in range(48)]
     found = {(*map(int, counts), int(one.argmax())) for counts, one in each}
     assert found == {(a, b, c) for a in range(4) for b in range(4) for c in range(3)}
     free = SPACES["count"]

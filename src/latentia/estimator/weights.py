@@ -20,8 +20,9 @@ def input_weights(estimator: Any) -> np.ndarray | None:
     of the model that has the data on one side.
     """
     for name in ("components_", "filters_"):
-        if hasattr(type(estimator), name):
-            rows = np.asarray(getattr(estimator, name), np.float32)
+        found = getattr(estimator, name, None)
+        if found is not None:
+            rows = np.asarray(found, np.float32)
             return rows.reshape(len(rows), -1) if rows.ndim == 2 else rows
     n = estimator.n_features_in_
     for leaf in jax.tree.leaves(estimator.model_):

@@ -186,6 +186,13 @@ class BoltzmannMachine(Components, GreyValues, MeanField, NoiseSamples, Abstract
         return coo_array((np.concatenate([w, w]), pairs), shape=(n, n)).tocsr()
 
     @property
+    def components_(self) -> np.ndarray | None:
+        """What couples each hidden unit to the visible ones, a row for each; None without hidden units."""
+        n = self.n_features_in_
+        rows = self.couplings_[n:, :n] if self.n_components else None
+        return None if rows is None else np.asarray(rows.toarray() if issparse(rows) else rows)
+
+    @property
     def bias_(self) -> np.ndarray:
         """b."""
         check_is_fitted(self, "model_")
