@@ -6,9 +6,11 @@ See :mod:`latentia.core.hooks`.
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 import importlib
 import inspect
+import itertools
 import pickle
 import pkgutil
 
@@ -18,11 +20,14 @@ from sklearn.utils.metaestimators import available_if
 
 import latentia
 from latentia.core.algorithms import AbstractSampler
+from latentia.core.errors import CapabilityError
 from latentia.core.hooks import extensible, freedom, function_of, hook
 from latentia.samplers import Gibbs
 
-#: Special methods that Python, Equinox or scikit-learn call along the classes, each implementation calling the next.
+#: Special methods that Python, Equinox or scikit-learn call along the bases, each one calling the next.
 COOPERATIVE = {"__init__", "__check_init__", "__init_subclass__", "__sklearn_tags__"}
+#: Special methods that ``dataclasses`` writes for every data class anew, from its own fields.
+GENERATED = {"__eq__", "__hash__", "__repr__", "__setattr__", "__delattr__"}
 
 #: (class, method) of replacements that are still to be mended. This list may only shrink.
 STILL_REPLACED: set[tuple[str, str]] = set()
@@ -49,8 +54,9 @@ def replacements(classes):
         line = [c for c in cls.__mro__ if c.__module__.startswith(("latentia", __name__))]
         for name in {name for c in line for name in vars(c)}:
             owners = [c for c in line if name in vars(c)]
-            pairs = zip(owners, owners[1:], strict=False)
-            found |= {(c, name, b) for c, b in pairs if function_of(vars(b)[name]) is not None}
+            pairs = itertools.pairwise(owners)
+            changed = ((c, b) for c, b in pairs if vars(c)[name] is not vars(b)[name])
+            found |= {(c, name, b) for c, b in changed if function_of(vars(b)[name]) is not None}
     return sorted(found, key=lambda each: (each[0].__qualname__, each[1]))
 
 
@@ -64,6 +70,7 @@ def forbidden(classes):
         (c.__qualname__, name)
         for c, name, b in replacements(classes)
         if name not in COOPERATIVE
+        and not (name in GENERATED and dataclasses.is_dataclass(c))
         and not is_abstract(vars(b)[name])
         and freedom(vars(b)[name]) is None
     }
@@ -97,7 +104,7 @@ def test_extensible_methods_keep_all_their_parameters():
 # -- the test itself -----------------------------------------------------------------------------------
 
 
-class Base(abc.ABC):
+class Base:
     """One method of every kind."""
 
     @abc.abstractmethod
@@ -194,3 +201,34 @@ def test_a_mark_survives_equinox_and_pickle():
     assert freedom(vars(AbstractSampler)["init"]) is None
     sampler = pickle.loads(pickle.dumps(Gibbs()))
     assert eqx.tree_equal(sampler.adapt(None), sampler)
+
+
+# -- methods that a family lacks -------------------------------------------------------------------------
+
+LIKELIHOOD = ("score_samples", "free_energy", "log_z", "log_likelihood")
+
+
+@pytest.mark.parametrize(
+    ("estimator", "names"),
+    [
+        (latentia.Autoencoder(), ("sample", *LIKELIHOOD)),
+        (latentia.StackedAutoencoder(), ("sample", *LIKELIHOOD)),
+        (latentia.DeepEnergyModel(), ("score_samples",)),
+        (latentia.SparseCoder(), ("score_samples",)),
+        (latentia.GaussianModel(), ("partial_fit",)),
+        (latentia.ICA(), ("partial_fit",)),
+        (latentia.GaussianModel(solver="gradient"), ()),
+        (latentia.RBM(), ()),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_methods_that_a_family_lacks_are_absent_and_say_why(estimator, names):
+    for name in ("transform", "fit", "score", "sample", "partial_fit", *LIKELIHOOD):
+        if name in names:
+            assert not hasattr(estimator, name)
+            for kind in (AttributeError, CapabilityError):
+                with pytest.raises(kind, match=rf"^{type(estimator).__name__} has no {name}: .+ "):
+                    getattr(estimator, name)
+        else:
+            assert hasattr(estimator, name) or name == "partial_fit"
+        assert callable(getattr(type(estimator), name, print))  # help and signatures are there in any case
