@@ -190,7 +190,9 @@ class Fits(Seed, Verbosity, BaseEstimator, abc.ABC):
                 counts as two rows.
         """
         checks.check_parameters(self)
-        X, y, weights = weighted(self._accept(X, reset=True), y, sample_weight, least=self._fewest_rows)
+        X, weights = self._accept(X, reset=True), None
+        if sample_weight is not None:
+            X, y, weights = weighted(X, y, sample_weight, least=self._fewest_rows)
         self._learn(X, y, weights)
         return self
 
@@ -311,7 +313,7 @@ class Fits(Seed, Verbosity, BaseEstimator, abc.ABC):
             fingerprint={} if folder is None else fingerprint(self, rows, plan, seed),
             begin=plan.begin,
             callbacks=plan.callbacks,
-            display=display(self.verbose, type(self).__name__) if self.verbose else loop.Silent(),
+            display=display(self.verbose, type(self).__name__),
         )
 
     def _keep(self, result: Any) -> None:
