@@ -23,6 +23,7 @@ from latentia.commands.parameters import MANAGED, OBJECTS, descriptions
 from latentia.core import capabilities
 from latentia.core.algorithms import misfit
 from latentia.core.domains import KINDS
+from latentia.core.hooks import function_of
 from latentia.inference import SparseInference
 from latentia.learning import OBJECTIVES, fitting
 from latentia.learning.closed_form import ClosedFormML
@@ -255,13 +256,17 @@ def _methods(estimator: type) -> list[str]:
     """Public methods and properties that are ours, the family's own first."""
     rows = ["| method | what it does |", "|---|---|"]
     seen: set[str] = set()
+    lacks = estimator()._lacks
     for owner in estimator.__mro__:
         for name, member in vars(owner).items() if owner.__module__.startswith("latentia.") else ():
-            shown = inspect.isfunction(member) or isinstance(member, property)
-            if shown and not name.startswith("_") and name not in seen:
+            function = None if isinstance(member, classmethod) else function_of(member)
+            if function is not None and not name.startswith("_") and name not in seen:
                 seen.add(name)
-                call = f"{name}({', '.join(_arguments(member))})" if inspect.isfunction(member) else name
-                rows.append(f"| `{call}` | {_cell(_first_line(member))} |")
+                call = name if isinstance(member, property) else f"{name}({', '.join(_arguments(function))})"
+                why = lacks(name)
+                rows.append(
+                    f"| `{call}` | {_cell(_first_line(function)) if why is None else f'Absent: {_cell(why)}'} |"
+                )
     return rows
 
 

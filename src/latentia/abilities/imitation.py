@@ -226,9 +226,9 @@ class Imitated(LatentEstimator):
         for name in (*self.parts, "encoder_history_"):
             vars(self).pop(name, None)
 
-    def _keep(self, result: Any) -> None:
+    def _kept(self, result: Any) -> None:
+        del result
         self._forget_encoders()  # those of another dictionary
-        super()._keep(result)
 
 
 def _described(estimator: Any, folder: RunFolder, signals: np.ndarray, recipe: Recipe) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, cast
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import column_or_1d
@@ -24,15 +24,12 @@ class Labelled:
     #: The labels, in the order of the columns of ``predict_proba``; set once there are any.
     classes_: np.ndarray
 
-    def _keep(self, result: Any) -> None:
-        cast(Any, super())._keep(result)
+    def _kept(self, result: Any) -> None:
+        del result
         self._name_classes()
 
-    def adopt(self, *arguments: Any, **options: Any) -> Self:
-        """Become a fitted estimator around a given model."""
-        cast(Any, super()).adopt(*arguments, **options)
+    def _adopted(self) -> None:
         self._name_classes()
-        return self
 
     def _name_classes(self) -> None:
         if self.has_labels:

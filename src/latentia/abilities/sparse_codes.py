@@ -229,7 +229,7 @@ class SparseEstimator(PatchDictionary, Penalised, Imitated):
         """
         return self.codes(X, output=output).values
 
-    def inverse_transform(self, X: Any) -> np.ndarray:
+    def _decoded(self, X: Any) -> np.ndarray:
         """zD (plus the mean) for given codes, which may be a sparse matrix."""
         check_is_fitted(self, "model_")
         Z: Any = sp.csr_array(X) if sp.issparse(X) else np.asarray(X, np.float32)
@@ -251,17 +251,16 @@ class SparseEstimator(PatchDictionary, Penalised, Imitated):
             found.append(codes.objective(model.signal(block), model.operator, model.penalty))
         return np.concatenate(found)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def _score(self, X: Any) -> float:
         """Minus the mean objective of the rows: higher is better."""
-        del y
         return -float(np.mean(self.objective(X)))
 
-    @property
-    def score_samples(self) -> Any:
-        """Not there: the codes are found by a search, not summed out, so log p(x) is not known."""
-        raise AttributeError(
-            f"{type(self).__name__} has no score_samples: its codes are not summed out, so log p(x) is not known. "
-            "objective(X) says how well every row is represented; score(X) compares models by its mean."
+    def _lacks(self, method: str) -> str | None:
+        if method != "score_samples":
+            return None
+        return (
+            "its codes are not summed out, so log p(x) is not known. objective(X) says how well every row is "
+            "represented; score(X) compares models by its mean."
         )
 
     def validation_scorer(self, rows: Any, weights: Any = None) -> Any:

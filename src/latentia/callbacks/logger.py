@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 
 from latentia import plot
 from latentia.core.errors import LatentiaError, MissingPackageError, ParameterError
+from latentia.core.hooks import hook
 from latentia.core.run_folder import LOGS, RunFolder
 from latentia.estimator.callbacks import Callback, Outcome
 from latentia.learning.fit import Event
@@ -91,6 +92,7 @@ class Logger(Callback):
     def _close(self, numbers: dict[str, float], outcome: Outcome) -> None:
         """The last numbers of the run, and the end of the log. Called once for every :meth:`_open`."""
 
+    @hook
     def _last_step(self, metric: str) -> int:
         """The last step at which an opened log holds a metric; −1 if it does not."""
         del metric

@@ -39,6 +39,10 @@ class CapabilityError(LatentiaError, TypeError):
     """An algorithm needs something that the model cannot do."""
 
 
+class AbsentMethodError(CapabilityError, AttributeError):
+    """A method that the family does not have; ``hasattr`` is False for it."""
+
+
 class NotNormalisableError(LatentiaError, ValueError):
     """The energy has no finite normaliser, so the model defines no distribution.
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from latentia.core.hooks import hook
 from latentia.core.model import Scalar
 from latentia.core.parameters import bias, buffer
 from latentia.core.space import Space
@@ -87,6 +88,7 @@ class AbstractVisible(eqx.Module):
     def fitted(self, x: Array) -> tuple[Self, Vector]:
         """(for the scale of a batch, numbers that describe its pixels one by one)."""
 
+    @hook
     def projected(self) -> Self:
         """With its own parameters inside their range."""
         return self

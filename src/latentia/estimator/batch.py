@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from latentia.core.hooks import hook
 from latentia.estimator import checks
 from latentia.estimator.base import LatentEstimator
 from latentia.estimator.declared import changed, param
@@ -22,6 +23,7 @@ class BatchEstimator(Components, Epochs, RunDir, Callbacks, LatentEstimator):
     n_epochs = changed(default=200, doc="most EM steps.")
     callbacks = changed(doc="functions called with a ``latentia.learning.fit.Event`` after every step; True stops.")
 
+    @hook
     def _steps(self) -> int:
         return self.n_epochs
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from latentia.core.errors import DivergenceError, NotNormalisableError
+from latentia.core.hooks import hook
 from latentia.learning.fit import Event
 
 #: How a fit ended: to its end (or stopped early), by Ctrl-C, by divergence, or by another error.
@@ -27,6 +28,7 @@ class Callback(abc.ABC):
     and so should hold nothing between two fits that cannot be copied.
     """
 
+    @hook
     def begin(self, estimator: Any, *, goes_on: bool = False) -> None:
         """The fit begins; nothing was learned yet.
 
@@ -40,6 +42,7 @@ class Callback(abc.ABC):
     def __call__(self, event: Event) -> bool | None:
         """A chunk of steps is done; True stops the run."""
 
+    @hook
     def end(self, estimator: Any, outcome: Outcome) -> None:
         """The fit is over, well or not; ``estimator`` is fitted unless it was interrupted or failed.
 

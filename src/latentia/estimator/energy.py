@@ -55,17 +55,15 @@ class EnergyEstimator(Objective, Chains, NoiseSamples, GradientEstimator):
 class UnnormalisedEstimator(EnergyEstimator):
     """For families whose log Z is not known: no log p(x), and models are compared by score matching."""
 
-    @property
-    def score_samples(self) -> Any:
-        """Not there: log p(x) needs log Z, which this family does not know."""
-        name = type(self).__name__
-        raise AttributeError(
-            f"{name} has no score_samples: its log Z is not known, so neither is log p(x). free_energy(X) is "
-            "−log p(x) up to that constant; score(X) compares models by score matching."
+    def _lacks(self, method: str) -> str | None:
+        if method != "score_samples":
+            return None
+        return (
+            "its log Z is not known, so neither is log p(x). free_energy(X) is −log p(x) up to that constant; "
+            "score(X) compares models by score matching."
         )
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def _score(self, X: Any) -> float:
         """Minus the score-matching objective of the rows, in fixed directions: higher is better."""
-        del y
         model = self._needs(FreeEnergy, "score")
         return self.validation_scorer(self._accept(X, reset=False))(model)

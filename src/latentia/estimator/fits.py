@@ -23,6 +23,7 @@ from latentia.core import space
 from latentia.core.algorithms import AbstractLearner, require
 from latentia.core.capabilities import Initialised
 from latentia.core.errors import DivergenceError, NotNormalisableError
+from latentia.core.hooks import hook
 from latentia.core.model import AbstractModel
 from latentia.core.run_folder import RunFolder
 from latentia.estimator import callbacks, checks, door, grey_values, saving, training
@@ -66,6 +67,8 @@ class Fits(Seed, Verbosity, BaseEstimator, abc.ABC):
     family: ClassVar[str]
     #: What kinds of data it takes besides rows of numbers.
     accepts: ClassVar[frozenset[door.DataKind]] = frozenset()
+    #: Rows with a weight that ``fit`` needs at least.
+    _fewest_rows: ClassVar[int] = 2
     #: What to do with grey values in the place of bits; None takes data as they are. A parameter where that can be.
     binarize: Any = attribute(default=None)
 
@@ -87,6 +90,7 @@ class Fits(Seed, Verbosity, BaseEstimator, abc.ABC):
     def _learner(self, plan: training.Plan) -> AbstractLearner:
         """How the model learns."""
 
+    @hook
     def _blueprint(self, X: Examples) -> dict[str, Any]:
         """Plain facts about the data that :meth:`build` needs."""
         return {"n_features": X.n_columns}
@@ -95,34 +99,41 @@ class Fits(Seed, Verbosity, BaseEstimator, abc.ABC):
         """Examples → visibles at every training step."""
         return training.Encode(model.x_space, sample=self.binarize == "sample")
 
+    @hook
     def _check_domain(self, X: Examples, spaces: Any) -> None:
         """Refuse data outside the domain of the model's visibles."""
         X.check(functools.partial(space.check, spaces))
 
+    @hook
     def _targets(self, X: Examples, y: Any) -> np.ndarray | None:
         """Labels to learn from as numbers, for families that learn labels; None ignores y."""
         del X, y
         return None
 
+    @hook
     def _more_targets(self, X: Examples, y: Any) -> np.ndarray | None:
         """Like ``_targets``, for a model that has learned already."""
         return self._targets(X, y)
 
+    @hook
     def _target_facts(self, y: Any) -> dict[str, Any]:
         """Plain facts about the labels that :meth:`build` needs."""
         del y
         return {}
 
+    @hook
     def _pretrain(self, model: Any, rows: LearningRows, seed: int, plan: training.Plan) -> Any:
         """The model after what comes before the training proper; most families need nothing."""
         del rows, seed, plan
         return model
 
+    @hook
     def watch(self, model: Any, rows: Any, weights: Any = None) -> Watched:
         """What is followed of the whole model while it trains; nothing unless a family has something."""
         del model, rows, weights
         return Watched({}, {})
 
+    @hook
     def validation_scorer(self, rows: Any, weights: Any = None) -> Callable[[Any], float]:
         """How early stopping scores a model on held-out rows: higher is better.
 
@@ -132,10 +143,22 @@ class Fits(Seed, Verbosity, BaseEstimator, abc.ABC):
         """
         return held_out_score(self._scored(rows), weights)
 
+    @hook
+    def _lacks(self, method: str) -> str | None:
+        """Why there is no such method, as a clause that follows a colon; None where there is one."""
+        del method
+        return None
+
     # -- data ----------------------------------------------------------------------------------------------
+
+    @hook
+    def _refuse(self, X: Any) -> None:
+        """Refuse data with an error of the family's own, before they are looked at."""
+        del X
 
     def _accept(self, X: Any, *, reset: bool) -> Examples:
         """The data as examples; see :mod:`latentia.estimator.door`."""
+        self._refuse(X)
         return door.accept(self, X, reset=reset)
 
     def _scored(self, rows: Any) -> Portions:
@@ -167,10 +190,16 @@ class Fits(Seed, Verbosity, BaseEstimator, abc.ABC):
                 counts as two rows.
         """
         checks.check_parameters(self)
-        seed = self._first_seed()
         X, weights = self._accept(X, reset=True), None
         if sample_weight is not None:
-            X, y, weights = weighted(X, y, sample_weight, least=2)
+            X, y, weights = weighted(X, y, sample_weight, least=self._fewest_rows)
+        self._learn(X, y, weights)
+        return self
+
+    @hook
+    def _learn(self, X: Examples, y: Any, weights: np.ndarray | None) -> None:
+        """Learn from checked examples."""
+        seed = self._first_seed()
         forget(self)
         model, rows, plan = self._begin(X, seed, y, weights)
         with training.run_folder(self, plan, rows.training.n), callbacks.told(self, plan.callbacks) as begin:
@@ -178,7 +207,6 @@ class Fits(Seed, Verbosity, BaseEstimator, abc.ABC):
             model = self._pretrain(model, rows, seed, plan)
             self._train(model, rows, seed, plan, state=None)
         self._next_seed = following(seed)
-        return self
 
     def _first_seed(self) -> int:
         return int(check_random_state(self.random_state).randint(MOST_SEED))
@@ -228,6 +256,7 @@ class Fits(Seed, Verbosity, BaseEstimator, abc.ABC):
         rows = X if convert is None else X.map(convert())
         return rows if targets is None else rows.labelled(targets)
 
+    @hook
     def _started(self, model: Any, rows: LearningRows, seed: int) -> Any:
         """The model at the starting point that the training rows suggest."""
         if not isinstance(model, Initialised):
@@ -235,7 +264,16 @@ class Fits(Seed, Verbosity, BaseEstimator, abc.ABC):
         few = some_rows(rows.training, seed, rows.weights)
         return _initialise(model, space.encode(model.x_space, jax.device_put(few)), random.key(seed))
 
+    @hook
+    def _forget_earlier(self) -> None:
+        """Drop what belongs to an earlier model; called before another one is learned or taken over."""
+
     def _train(self, model: Any, rows: LearningRows, seed: int, plan: training.Plan, state: Any) -> None:
+        self._forget_earlier()
+        if not plan.n_steps:  # what came before the training proper was all that was asked for
+            self._keep(loop.Result(model, None, [], 0.0, 0.0, 0, 0, False))
+            saving.save_run(self, plan.run_dir)
+            return
         learner = self._learner(plan)
         require(learner, model, fitting=lambda: fitting(model))
         prepare = self._prepare(model)
@@ -286,6 +324,12 @@ class Fits(Seed, Verbosity, BaseEstimator, abc.ABC):
             result.compile_seconds,
         )
         self._n_features_out = space.width(code_space(self.model_))
+        self._kept(result)
+
+    @hook
+    def _kept(self, result: loop.Result) -> None:
+        """More that is remembered of a run, once its model is kept."""
+        del result
 
 
 @jitted

@@ -38,6 +38,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from latentia.core.capabilities import Constrained
 from latentia.core.errors import ParameterError, UnknownNameError
+from latentia.core.hooks import hook
 from latentia.core.model import AbstractModel, Scalar
 from latentia.core.parameters import bias, buffer, weight
 from latentia.core.space import Space
@@ -90,6 +91,7 @@ class AbstractClassifier(AbstractModel):
     def masks(self, *, key: PRNGKeyArray) -> Any:
         """A draw of what training drops for one example."""
 
+    @hook
     def with_moments(self, inputs: Any, weights: Any = None) -> Self:
         """The classifier ready to predict, with what it has to know of the rows that it learned from.
 

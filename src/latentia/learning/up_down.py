@@ -27,7 +27,6 @@ import jax
 from jaxtyping import Array, PRNGKeyArray
 
 from latentia.core.algorithms import AbstractObjective, Metrics, Need, require
-from latentia.core.errors import ParameterError
 from latentia.core.model import AbstractModel, Scalar
 from latentia.core.moved import renamed
 from latentia.core.sharding import split
@@ -62,9 +61,9 @@ class UpDown(AbstractModel):
     def recognition_energy(self, path: Path) -> Scalar:
         """−Σ log q(h^l | h^{l−1}) along a path; only the recognition model learns from it."""
 
+    @abc.abstractmethod
     def label_energy(self, x: Any) -> Scalar:
         """−log p(label | means of the uppermost directed layer), where x holds a label."""
-        raise ParameterError("discriminative > 0 needs labels, and this model sees none: fit with y.")
 
 
 class UpDownState(eqx.Module):

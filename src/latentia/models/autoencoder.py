@@ -257,11 +257,10 @@ class Autoencoder(ReconstructionEstimator):
         names = ("activation", "code_activation", "output")
         return ", ".join(modules + [f"{name}=a function" for name in names if callable(getattr(self, name))])
 
-    def save(self, path: Any) -> None:
-        """Write to a safetensors file that :func:`latentia.load` reads; modules and functions are refused."""
+    def _check_savable(self) -> None:
+        """Modules and functions are refused."""
         if self._objects():
             raise FileFormatError(f"A model with {self._objects()} cannot be saved: {_NO_FILE}")
-        super().save(path)
 
 
 _NO_FILE = (

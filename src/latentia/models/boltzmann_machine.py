@@ -146,7 +146,7 @@ class BoltzmannMachine(Components, GreyValues, MeanField, NoiseSamples, Abstract
 
     # -- use -----------------------------------------------------------------------------------------------
 
-    def reconstruct(self, X: Any) -> np.ndarray:
+    def _reconstructed(self, X: Any) -> np.ndarray:
         """The mean of every visible unit given all others, hidden ones at their posterior means."""
         return apply_rows(
             _site_means, self._needs(BoltzmannMachineModel, "reconstruct"), self._visibles(X, purpose="coding")

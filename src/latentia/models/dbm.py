@@ -159,7 +159,7 @@ class DBM(Labelled, Finetunes, Layers, Visibles, MeanField, PretrainingEpochs, B
             raise ParameterError(f"layer must be an integer from 1 to {len(self.hidden)}, got {layer!r}.")
         return codes[:, ends[layer - 1] : ends[layer]]
 
-    def latent_switches(self) -> tuple[np.ndarray, np.ndarray]:
+    def _switches(self) -> tuple[np.ndarray, np.ndarray]:
         """Codes with one unit on and off; the layers below it follow it down, those above stay at their means."""
         return apply_switches(self.model_)
 

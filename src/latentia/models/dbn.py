@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +32,7 @@ from latentia.core.errors import ParameterError
 from latentia.energies.belief_net import DBNModel, switches
 from latentia.energies.belief_sampling import dream, fill_in
 from latentia.energies.rbm import RBMModel
-from latentia.estimator import checks, drawing, saving, training
+from latentia.estimator import checks, drawing, training
 from latentia.estimator.boltzmann import BoltzmannEstimator, Visibles
 from latentia.estimator.declared import changed, param
 from latentia.estimator.groups import Layers, PretrainingEpochs
@@ -41,8 +40,7 @@ from latentia.estimator.rows import apply_rows
 from latentia.estimator.rows_to_learn import LearningRows, some_rows
 from latentia.estimator.scoring import average
 from latentia.learning import objective
-from latentia.learning.contrastive import Contrastive
-from latentia.learning.fit import Result
+from latentia.learning.contrastive import Contrastive, ContrastiveState
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.stacking import Maker, Stage
 from latentia.learning.up_down import ContrastiveWakeSleep, UpDownState
@@ -161,21 +159,12 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
             )
         return found
 
-    def _learner(self, plan: training.Plan) -> GradientLearner:
-        optimizer = self._optimizer(plan)
-        rate = jnp.asarray(self.up_down_learning_rate, optimizer.learning_rate.dtype)
-        optimizer = eqx.tree_at(lambda o: o.learning_rate, optimizer, rate)
-        goal = ContrastiveWakeSleep(self._contrastive(), float(self.discriminative))
-        return GradientLearner(goal, optimizer, self.averaging, self.centring)
+    def _surrogate(self, plan: training.Plan) -> ContrastiveWakeSleep:
+        del plan
+        return ContrastiveWakeSleep(self._contrastive(), float(self.discriminative))
 
-    def _train(self, model: DBNModel, rows: LearningRows, seed: int, plan: training.Plan, state: Any) -> None:
-        if plan.n_steps:
-            super()._train(model, rows, seed, plan, state)
-            return
-        self._forget_classifier()
-        vars(self).pop("_log_z", None)
-        self._keep(Result(model, None, [], 0.0, 0.0, 0, 0, False))  # layer by layer was all that was asked for
-        saving.save_run(self, plan.run_dir)
+    def _main_rate(self) -> float:
+        return self.up_down_learning_rate
 
     def validation_scorer(self, rows: Any, weights: Any = None) -> Callable[[Any], float]:
         """The negative squared error of reconstructions from the means of the layers."""
@@ -192,7 +181,7 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
         means = apply_rows(DBNModel.means, self.model_, visibles)
         return np.concatenate(means, axis=1) if layer is None else means[layer - 1]
 
-    def latent_switches(self) -> tuple[np.ndarray, np.ndarray]:
+    def _switches(self) -> tuple[np.ndarray, np.ndarray]:
         """Codes with one unit on and off; the layers below it follow it down, those above stay at their means."""
         return switches(self.model_)
 
@@ -268,11 +257,8 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
 
     # -- likelihood ----------------------------------------------------------------------------------------
 
-    def _chains(self) -> Any:
-        state = getattr(self.__dict__.get("_state"), "objective", None)
-        if isinstance(state, UpDownState):
-            return jax.vmap(state.top.sampler.visible)(state.top.chains)
-        return None
+    def _contrastive_state(self, state: Any) -> ContrastiveState | None:
+        return state.top if isinstance(state, UpDownState) else None
 
     def score_samples(self, X: Any, n_samples: int = 100) -> np.ndarray:
         """A lower bound on log p(x) of every row, in nats, importance-weighted over ``n_samples`` paths."""

@@ -317,11 +317,10 @@ class DeepEnergyModel(Layers, UnnormalisedEstimator):
         if getattr(out, "size", 0) != 1:
             raise ParameterError(f"energy must map a vector of {n} numbers to one number, but it returns {out}.")
 
-    def save(self, path: Any) -> None:
-        """Write to a safetensors file that :func:`latentia.load` reads; a module of your own is refused."""
+    def _check_savable(self) -> None:
+        """A module of your own is refused."""
         if self.energy is not None:
             raise FileFormatError(f"A model with energy= cannot be saved: {_NO_FILE}")
-        super().save(path)
 
     def modes(
         self, X: Any, *, max_steps: int = 1000, tol: float = 1e-6, return_path: bool = False

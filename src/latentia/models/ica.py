@@ -31,7 +31,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
-from sklearn.utils.metaestimators import available_if
 
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.capabilities import (
@@ -53,9 +52,7 @@ from latentia.estimator.declared import changed, param
 from latentia.estimator.energy import EnergyEstimator
 from latentia.estimator.fits import Watched
 from latentia.estimator.rows_to_learn import LearningRows, n_held_out
-from latentia.learning import objective
 from latentia.learning.fit import Event
-from latentia.learning.gradient import GradientLearner
 from latentia.learning.relative import PER_STEP, NaturalGradient, QuasiNewton, QuasiNewtonState
 from latentia.learning.standardised import Standardised
 from latentia.ops import random, sources
@@ -351,8 +348,7 @@ class ICA(EnergyEstimator):
         new = (jnp.asarray(mean, model.centre.dtype), jnp.asarray(whiten, model.whiten.dtype))
         return eqx.tree_at(lambda m: (m.centre, m.whiten), model, new)
 
-    def _plan(self, n_rows: int) -> training.Plan:
-        plan = super()._plan(n_rows)
+    def _replanned(self, plan: training.Plan, n_rows: int) -> training.Plan:
         if self.solver != "quasi_newton":
             return plan
         return dataclasses.replace(
@@ -363,23 +359,22 @@ class ICA(EnergyEstimator):
             callbacks=(_converged, *plan.callbacks),
         )
 
-    def _learner(self, plan: training.Plan) -> AbstractLearner:
+    def _solver(self, plan: training.Plan) -> AbstractLearner | None:
         if self.solver == "quasi_newton":
             return QuasiNewton.make(self.max_iter, self.tol)
-        if self.solver == "natural_gradient":
-            return NaturalGradient(self._optimizer(plan))
-        surrogate = Standardised(objective(self.objective, **self._objective_numbers()))
-        return GradientLearner(surrogate, self._optimizer(plan), averaging=self.averaging, centring=0.0)
+        return NaturalGradient(self._optimizer(plan)) if self.solver == "natural_gradient" else None
 
-    def _keep(self, result: Any) -> None:
-        super()._keep(result)
+    def _surrogate(self, plan: training.Plan) -> Standardised:
+        return Standardised(super()._surrogate(plan))
+
+    def _kept(self, result: Any) -> None:
         exact = isinstance(result.state, QuasiNewtonState)
         self.n_iter_ = int(result.state.iterations) if exact else result.n_steps
 
-    @available_if(lambda self: self.solver != "quasi_newton")
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """One pass over more rows, going on from the model so far; not for "quasi_newton", which needs all rows."""
-        return super().partial_fit(X, y, sample_weight)
+    def _lacks(self, method: str) -> str | None:
+        if method != "partial_fit" or self.solver != "quasi_newton":
+            return None
+        return "solver='quasi_newton' needs all rows at once. Use solver='natural_gradient' or 'gradient'."
 
     def watch(self, model: Any, rows: Any, weights: Any = None) -> Watched:
         """See ``monitor``; the likelihood of all rows, which "quasi_newton" reports, needs no other."""

@@ -170,7 +170,7 @@ class MultimodalDBM(
 
     # -- use -----------------------------------------------------------------------------------------------
 
-    def latent_switches(self) -> tuple[np.ndarray, np.ndarray]:
+    def _switches(self) -> tuple[np.ndarray, np.ndarray]:
         """Codes with one unit on and off; the layers below it follow it down, the others stay at their means."""
         return apply_switches(self.model_)
 

@@ -30,7 +30,7 @@ from latentia.core import space
 from latentia.core.errors import DataError, ParameterError
 from latentia.energies.autoencoding import AutoencoderModel
 from latentia.energies.rbm import RBMModel
-from latentia.estimator import checks, saving, training
+from latentia.estimator import checks, training
 from latentia.estimator.declared import changed, param
 from latentia.estimator.fresh import fresh
 from latentia.estimator.groups import PretrainingEpochs
@@ -38,7 +38,6 @@ from latentia.estimator.reconstructing import ReconstructionEstimator, outside_u
 from latentia.estimator.rows_to_learn import LearningRows, some_rows
 from latentia.learning import objective
 from latentia.learning.feed_forward import Activation
-from latentia.learning.fit import Result
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.reconstruction import Reconstruction
 from latentia.learning.stacking import Maker, Stage
@@ -264,20 +263,10 @@ class StackedAutoencoder(Finetunes, PretrainingEpochs, ReconstructionEstimator):
         emphasis = float(self.emphasis) if noise is not None else 0.5
         return Reconstruction(noise, emphasis, relative=self.blueprint_["loss"] != "cross_entropy")
 
-    def _train(
-        self, model: AutoencoderModel, rows: LearningRows, seed: int, plan: training.Plan, state: Any
-    ) -> None:
-        if plan.n_steps:
-            super()._train(model, rows, seed, plan, state)
-            return
-        self._forget_classifier()
-        self._keep(Result(model, None, [], 0.0, 0.0, 0, 0, False))  # layer by layer was all that was asked for
-        saving.save_run(self, plan.run_dir)
-
     # -- the classifier ------------------------------------------------------------------------------------
 
     @property
-    def network_activation(self) -> Activation:  # type: ignore[override]
+    def network_activation(self) -> Activation:
         """What the classifier's units do: as the encoder's; a linear code gets units like the others."""
         return self.activation
 

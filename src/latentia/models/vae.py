@@ -253,13 +253,12 @@ class VAE(Components, States, GreyValues, DirectedEstimator):
 
     # -- data --------------------------------------------------------------------------------------------------
 
-    def _accept(self, X: Any, *, reset: bool) -> Examples:
+    def _refuse(self, X: Any) -> None:
         if isinstance(X, np.ndarray) and X.dtype.kind == "f" and np.isnan(X).any():
             raise DataError(
                 "X contains NaN: missing values. VAE learns from and encodes complete rows; a fitted model fills "
                 "them in with impute(X)."
             )
-        return super()._accept(X, reset=reset)
 
     def _check_domain(self, X: Examples, spaces: Any) -> None:
         binarize: Any = self.binarize
@@ -307,11 +306,10 @@ class VAE(Components, States, GreyValues, DirectedEstimator):
         means = _descended(model, int(level), jnp.asarray(codes.reshape(-1, sizes[level])))
         return np.asarray(means).reshape(len(chosen), n_steps, -1)
 
-    def save(self, path: Any) -> None:
-        """Write to a safetensors file that :func:`latentia.load` reads; modules of your own are refused."""
+    def _check_savable(self) -> None:
+        """Modules of your own are refused."""
         if self.encoder is not None or self.decoder is not None:
             raise FileFormatError(f"A model with encoder= or decoder= cannot be saved: {_NO_FILE}")
-        super().save(path)
 
 
 @jitted
