@@ -172,6 +172,7 @@ def test_family_pages(tmp_path):
 def test_every_how_to_is_in_the_navigation():
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     wanted = {"choose-a-model", "choose-an-objective", "gpu", "big-data", "your-own-energy", "logging"}
+    wanted |= {"ising-and-hopfield"}
     assert {path.stem for path in (DOCS / "how-to").glob("*.md")} == wanted
     section = text[text.index("- How to:") : text.index("- Families:")]
     assert all(f"how-to/{stem}.md" in section for stem in wanted)
