@@ -66,8 +66,8 @@ class DBM(Labelled, Finetunes, Layers, Visibles, MeanField, PretrainingEpochs, B
     finetune_rounds: int = param(
         default=2,
         check=checks.integer(1),
-        doc="rounds of mean field that ``finetune`` unrolls into its network. More make it deeper and slower, "
-        "and, where its units stay sigmoid, better.",
+        doc="rounds of mean field that ``finetune`` unrolls into its network. More rounds make it deeper and "
+        "slower and, with sigmoid units, better.",
     )
 
     hidden = changed(
@@ -92,8 +92,8 @@ class DBM(Labelled, Finetunes, Layers, Visibles, MeanField, PretrainingEpochs, B
     )
     early_stopping = changed(doc="stop when the held-out rows are no longer reconstructed better.")
     monitor = changed(
-        doc='the squared error of the reconstructions of a few training rows as a metric: "auto" or "always" '
-        "follow it, None does not.",
+        doc='whether to record the squared error of the reconstructions of a few training rows: "auto" and '
+        '"always" do, None does not.',
     )
 
     # -- learning ------------------------------------------------------------------------------------------

@@ -81,8 +81,8 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
     discriminative: float = param(
         default=0.0,
         check=checks.number(0),
-        doc="weight of log p(label | x), by the means on the way up, beside the likelihood in those passes; 0 "
-        "is generative.",
+        doc="weight of log p(label | x), computed from the means on the way up, relative to the likelihood in "
+        "the passes up and down; 0 is purely generative.",
     )
 
     hidden = changed(
@@ -95,7 +95,8 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
         '"gaussian" (real).',
     )
     objective = changed(
-        doc='how RBMs learn, layer by layer and on top: "pcd", "cd", "tempering", or a contrastive objective.',
+        doc='objective of the RBMs, layer by layer and on top: "pcd", "cd", "tempering", or a contrastive '
+        "objective.",
     )
     pretraining_epochs = changed(
         check=checks.integer(1),
@@ -107,12 +108,14 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
         doc="passes over the data, up and down through all layers; 0 leaves the layers as they are.",
     )
     learning_rate = changed(doc="step size at the start of every layer.")
-    early_stopping = changed(doc="stop going up and down when held-out rows are no longer reconstructed better.")
-    monitor = changed(
-        doc='the squared error of the reconstructions of a few training rows as a metric: "auto" or "always" '
-        "follow it, None does not.",
+    early_stopping = changed(
+        doc="stop the passes up and down when the reconstructions of held-out rows no longer improve."
     )
-    resume = changed(doc="go on from the folder's checkpoints.")
+    monitor = changed(
+        doc='whether to record the squared error of the reconstructions of a few training rows: "auto" and '
+        '"always" do, None does not.',
+    )
+    resume = changed(doc="continue from the folder's checkpoints.")
 
     # -- learning ------------------------------------------------------------------------------------------
 

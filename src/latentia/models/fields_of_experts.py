@@ -195,8 +195,8 @@ class FieldsOfExperts(ExpertFunctions, UnnormalisedEstimator):
     )
     image_shape: tuple[int, int] | None = param(
         default=None,
-        doc="(height, width) of the patches; if None they are square, or one row of pixels where their number "
-        "is no square.",
+        doc="(height, width) of the patches; if None they are square, or one row of pixels if the number of "
+        "pixels is not a square.",
     )
 
     expert = changed(

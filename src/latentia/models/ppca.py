@@ -247,7 +247,7 @@ class PPCA(BatchEstimator):
 
     n_components = changed(default=2, doc="number of latent dimensions.")
     n_epochs = 500
-    tol = changed(default=1e-6, doc="least gain of the mean log-likelihood a step; a smaller one ends EM.")
+    tol = changed(default=1e-6, doc="smallest gain of the mean log-likelihood per step; a smaller one ends EM.")
     random_state = changed(doc="seed of EM's start.")
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> PPCAModel:
