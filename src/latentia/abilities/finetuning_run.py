@@ -175,7 +175,7 @@ class Lesson:
 
 
 def _begin(layers: list[Any], n_classes: int, recipe: Recipe, few: Any, seed: int) -> AbstractClassifier:
-    """The networks before they learn: hidden layers as given, output layers that know nothing yet."""
+    """The networks before training: the given hidden layers, and untrained output layers."""
 
     def one(key: Any) -> FeedForward:
         network = FeedForward.from_layers(

@@ -1,4 +1,4 @@
-"""Encoders that imitate an estimator's exact sparse codes, kept beside its dictionary and saved with it."""
+"""Encoders that predict an estimator's exact sparse codes, stored with its dictionary and saved with it."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class Imitated(LatentEstimator):
         if penalty is None or penalty.name != "l1":
             raise CapabilityError("Encoders imitate the codes of an ℓ1 penalty; this dictionary has another rule.")
         if recipe.kind == "psd" and penalty.weights is not None:
-            raise CapabilityError("PSD knows one strength for all atoms, not weights. Use kind='lista'.")
+            raise CapabilityError("PSD supports one strength for all atoms, not weights. Use kind='lista'.")
         return model
 
     def _learn_encoder(self, recipe: Recipe, X: Any, signals: np.ndarray, journal: Journal) -> Any:

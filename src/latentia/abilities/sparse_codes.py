@@ -1,4 +1,4 @@
-"""What estimators with sparse codes share: exact codes on the host, their objective, fast imitations of them."""
+"""Shared parts of estimators with sparse codes: exact codes on the host, their objective, and fast encoders."""
 
 from __future__ import annotations
 

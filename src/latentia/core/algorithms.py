@@ -1,7 +1,7 @@
-"""What inferences, samplers, objectives and learners look like.
+"""The protocols of inferences, samplers, objectives and learners.
 
-Algorithms know these protocols and the capabilities of :mod:`latentia.core.model`, never a model.
-Each names the capabilities it needs in ``requires``; :func:`require` compares and explains.
+Algorithms use these protocols and the capabilities of :mod:`latentia.core.capabilities`, and never name a model.
+Each lists the capabilities it needs in ``requires``; :func:`require` checks them and explains a mismatch.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class AbstractObjective(AbstractAlgorithm):
 
 
 class AbstractLearner(AbstractAlgorithm):
-    """Changes θ. The only thing that the training loop knows."""
+    """Changes θ. The training loop uses only this interface."""
 
     @property
     def domains(self) -> tuple[Domain, ...]:

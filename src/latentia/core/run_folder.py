@@ -1,11 +1,11 @@
 """The run folder: the names of its files, and the one place that writes and reads them.
 
-Everything that a training leaves behind lies in one folder:
+All files of a training run are in one folder:
 
 ============================  ============================================================================
 ``config.json``               family, parameters, blueprint; from the command line also data, times, machine
 ``metrics.jsonl``             a line of JSON after every chunk of steps
-``checkpoint.safetensors``    what a resumed run goes on from
+``checkpoint.safetensors``    the state from which a run is resumed
 ``model.safetensors``         the fitted estimator, once training has ended
 ``evaluation.json``           the result of an evaluation
 ``finetuning.json``           the settings of a fine-tuning

@@ -11,7 +11,7 @@ from latentia.learning.fit import Event
 
 
 class BatchEstimator(Components, Epochs, RunDir, Callbacks, LatentEstimator):
-    """Every step sees all rows; stops when the log-likelihood (or its bound) gains less than ``tol`` a step."""
+    """Every step uses all rows; stops when the log-likelihood (or its bound) gains less than ``tol`` per step."""
 
     tol: float = param(
         default=1e-4,

@@ -57,7 +57,7 @@ class UnnormalisedEstimator(EnergyEstimator):
 
     @property
     def score_samples(self) -> Any:
-        """Not there: log p(x) needs log Z, which this family does not know."""
+        """Not available: log p(x) needs log Z, which is unknown in this family."""
         name = type(self).__name__
         raise AttributeError(
             f"{name} has no score_samples: its log Z is not known, so neither is log p(x). free_energy(X) is "

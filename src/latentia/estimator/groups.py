@@ -1,7 +1,7 @@
 """Parameters that many families share, in groups: parent classes of estimators.
 
-A family inherits the groups that it needs, most of them through its base class, and says in a line where its
-default is another one (see :mod:`latentia.estimator.declared`).
+A family inherits the groups that it needs, most of them through its base class, and can change a default in
+one line (see :mod:`latentia.estimator.declared`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class States(Parameters):
 
 
 class GreyValues(Parameters):
-    """For models of bits that also take probabilities of bits."""
+    """For binary models that also take probabilities."""
 
     binarize: str | None = param(
         default=None,
@@ -69,11 +69,11 @@ class GreyValues(Parameters):
     )
 
 
-# -- what is descended -----------------------------------------------------------------------------------
+# -- objectives ------------------------------------------------------------------------------------------
 
 
 class Objective(Parameters):
-    """For what learns by an objective."""
+    """For models that learn by an objective."""
 
     objective: Any = param(default="pcd", doc='"cd", "pcd", "tempering", or an objective object.')
 
@@ -123,7 +123,7 @@ class MeanField(Parameters):
 
 
 class PretrainingEpochs(Parameters):
-    """For models that may begin layer by layer."""
+    """For models with layer-by-layer pretraining."""
 
     pretraining_epochs: int = param(
         default=20, check=checks.integer(0), doc="passes over the data per layer; 0 for no pretraining."
@@ -131,25 +131,25 @@ class PretrainingEpochs(Parameters):
 
 
 class Epochs(Parameters):
-    """How long training goes on."""
+    """The length of the training."""
 
     n_epochs: int = param(default=50, check=checks.integer(1), doc="passes over the data.")
 
 
 class BatchSize(Parameters):
-    """For what learns from a few rows at a time."""
+    """For models that learn from mini-batches."""
 
     batch_size: int = param(default=100, check=checks.integer(1), doc="rows per update.")
 
 
 class LearningRate(Parameters):
-    """How far each step goes."""
+    """The step size."""
 
     learning_rate: float = param(default=0.1, check=checks.number(0, open_low=True), doc="initial step size.")
 
 
 class Optimisation(Parameters):
-    """How an objective is descended; see :class:`latentia.learning.optimizer.Optimizer`."""
+    """How an objective is minimised; see :class:`latentia.learning.optimizer.Optimizer`."""
 
     schedule: Schedule = param(
         default="linear",
@@ -167,7 +167,7 @@ class Optimisation(Parameters):
 
 
 class Clipping(Parameters):
-    """For gradients that are sometimes much too large."""
+    """For gradients that are sometimes very large."""
 
     clip: float = param(default=0.0, check=checks.number(0), doc="maximal norm of the gradient; 0 does not clip.")
 
@@ -183,7 +183,7 @@ class Averaging(Parameters):
 
 
 class EarlyStopping(Parameters):
-    """When training ends before its time."""
+    """Early stopping."""
 
     early_stopping: bool = param(
         default=False, check=checks.flag, doc="stop when the score of held-out rows no longer rises."
@@ -199,7 +199,7 @@ class EarlyStopping(Parameters):
 
 
 class Monitoring(Parameters):
-    """What is followed while training goes on."""
+    """Metrics recorded during training."""
 
     monitor: str | None = param(
         default="auto",
@@ -210,7 +210,7 @@ class Monitoring(Parameters):
 
 
 class RunDir(Parameters):
-    """Where a run is kept."""
+    """The run folder."""
 
     run_dir: Any = param(
         default=None, doc="folder for config, metrics, checkpoints and model; None writes nothing."
@@ -219,7 +219,7 @@ class RunDir(Parameters):
 
 
 class Callbacks(Parameters):
-    """Who receives what happens in a run."""
+    """Callbacks of a run."""
 
     callbacks: Any = param(
         default=None,
@@ -229,13 +229,13 @@ class Callbacks(Parameters):
 
 
 class Seed(Parameters):
-    """What random numbers are drawn from."""
+    """The random seed."""
 
     random_state: Any = param(default=None, doc="random seed.")
 
 
 class Verbosity(Parameters):
-    """What is shown."""
+    """Output on the screen."""
 
     verbose: int = param(default=0, doc="0 is silent, 1 shows progress, 2 also prints every row of metrics.")
 

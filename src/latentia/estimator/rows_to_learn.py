@@ -99,7 +99,7 @@ def some_rows(rows: Any, seed: int, weights: np.ndarray | None = None, most: int
 
     With weights, rows come as often as their weights say: exactly, if the weights are whole multiples of the
     smallest one and the result is no longer than ``most``, else as nearly as in so many rows. What is computed from
-    the result needs to know nothing of weights.
+    the result needs no weights.
     """
     rows = rows if isinstance(rows, Examples) else Examples(rows)
     n = rows.n

@@ -44,7 +44,7 @@ class Trace:
         steps: what a step is: "Gibbs sweeps" or "Hamiltonian transitions".
         mean: whether frames are means.
         r_hat: the largest R̂ over the chains at the end, of their energy and of some projections of their visibles;
-            above 1.1 they still remember where they began. NaN if it was not measured.
+            above 1.1 they still depend on their starting points. NaN if it was not measured.
     """
 
     frames: np.ndarray
