@@ -130,7 +130,7 @@ def test_curves_go_through_the_recorded_metrics(told, known, kind):
 @BOTH
 def test_activations_are_those_of_the_training_rows(told, known, kind):
     text = words(told.section(kind, "activations"))
-    assert "What the latents do on 40 training rows." in text
+    assert "Activations of the latents on 40 training rows." in text
     (everything, *rest) = told.figures(kind, "histogram")
     np.testing.assert_allclose(everything[0][0], known.codes, atol=2e-5)
     ends = (0, 1, 25) if kind == "rbm" else (known.codes.min(), known.codes.max(), 40)

@@ -40,7 +40,7 @@ def explain(model: str, quiet: bool, as_json: bool) -> None:
       latentia explain deep-energy --json
     """
     entry = family(model)
-    with working(f"asking {entry.name} what it can do", quiet=quiet):
+    with working(f"reading the capabilities of {entry.name}", quiet=quiet):
         facts = explanation(entry)
     emit(facts, as_json=as_json, text="" if as_json else _text(facts))
 

@@ -76,7 +76,7 @@ def refused(model: Any, taken: list[str]) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
     for name, make in OBJECTIVES.items():
         if name not in taken:
-            reason = misfit(make(), model) or "it fits the energy, but the estimator learns in another way"
+            reason = misfit(make(), model) or "it fits the model, but the estimator learns in another way"
             reasons.setdefault(reason, []).append(name)
     return reasons
 

@@ -37,7 +37,7 @@ class DatasetInfo:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Examples in rows, with what a model or a picture needs to know about them.
+    """Examples in rows, with the facts that a model or a picture needs.
 
     Arguments:
         name: the name it was loaded by (for a file: the file's name without its ending).

@@ -40,7 +40,7 @@ _SUFFIXES: dict[str, tuple[str, str]] = {
 
 
 def available() -> list[DatasetInfo]:
-    """List the data sets that :func:`load` knows by name."""
+    """List the data sets that :func:`load` finds by name."""
     return [DatasetInfo(name, line, bundled) for name, (_, _, line, bundled) in _NAMED.items()]
 
 

@@ -281,7 +281,7 @@ def _mnist_dbn(out: Path, variant: str, seed: int) -> dict[str, Any]:
     dbn.finetune(data.X, data.y, **settings["finetune"])
     figures = {
         "variant": variant,
-        "digits": "60,000 training digits, none held out; grey values thrown as bits for learning, taken as means "
+        "digits": "60,000 training digits, none held out; grey values sampled as bits for learning, taken as means "
         "for classifying; 10,000 test digits; nothing augmented",
         "settings": {"fit": settings["fit"], "finetune": settings["finetune"]},
         "test error, %, by free energy per label": generative,

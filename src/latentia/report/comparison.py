@@ -118,7 +118,9 @@ def _curves(runs: list[Run], names: list[str]) -> Section | None:
         return None
     section = Section("curves", "Training", widget="curves", data=curves.charts(histories, shared))
     if len({facts.title(run) for run in runs}) > 1:
-        section.text.append("The same name may mean another scale in another family: compare shapes, not heights.")
+        section.text.append(
+            "A metric may have different scales in different families: compare shapes, not heights."
+        )
     return section
 
 

@@ -26,7 +26,7 @@ from latentia.core.space import Space
 from latentia.ops.compiling import jitted
 
 _TINY = 1e-7
-#: A model with more latents than this is not asked for switches of all of them, a square matrix.
+#: For a model with more latents than this, the switches of all of them, a square matrix, are not computed.
 MOST_SWITCHES = 4096
 #: Rows over which gradients of codes are averaged.
 _GRADIENT_ROWS = 16
@@ -127,7 +127,7 @@ def picks_one(z_space: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Pictures:
-    """One row for every latent asked for, what the rows mean, and how they fold (None: as the data do)."""
+    """One row for every requested latent, the meaning of the rows, and their shape (None: that of the data)."""
 
     rows: np.ndarray
     meaning: str
@@ -158,7 +158,7 @@ def pictures(estimator: Any, group: Group, which: np.ndarray, rows: np.ndarray |
         return Pictures(np.asarray(components)[which], meaning, True)
     if rows is None or group.places:
         raise Missing("The model has no filters to show: it cannot map latents to visibles (it lacks Decodes).")
-    meaning = "What excites each latent, on average over some rows: red pixels raise its activation, blue lower it."
+    meaning = "Sensitivity of each latent, averaged over some rows: red pixels raise its activation, blue lower it."
     return Pictures(gradients(estimator, group.begin + which, rows), meaning, True)
 
 
