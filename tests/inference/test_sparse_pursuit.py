@@ -208,7 +208,7 @@ def test_degenerate_signals_and_dictionaries(rule, gram):
 @pytest.mark.parametrize(
     ("options", "error", "match"),
     [
-        ({}, ParameterError, "must know when to stop"),
+        ({}, ParameterError, "needs a stopping rule"),
         ({"n_nonzero": 31}, ParameterError, r"more atoms than the dictionary has \(30\)"),
         ({"n_nonzero": 0}, ParameterError, "positive integer"),
         ({"n_nonzero": 2.5}, ParameterError, "positive integer"),

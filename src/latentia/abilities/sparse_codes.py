@@ -258,7 +258,7 @@ class SparseEstimator(PatchDictionary, Penalised, Imitated):
 
     @property
     def score_samples(self) -> Any:
-        """Not there: the codes are found by a search, not summed out, so log p(x) is not known."""
+        """Not available: the codes are found by a search, not summed out, so log p(x) is not known."""
         raise AttributeError(
             f"{type(self).__name__} has no score_samples: its codes are not summed out, so log p(x) is not known. "
             "objective(X) says how well every row is represented; score(X) compares models by its mean."

@@ -2,7 +2,7 @@
 
     E(x) = Σ_j ℓ_j(x, g(f(x))),
 
-see :mod:`latentia.models.autoencoder`, which also tells of the matching energy model.
+see :mod:`latentia.models.autoencoder`, which also describes the matching energy model.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ from latentia.ops.gaussian import LOG_2PI
 
 Value = Float[Array, " d"]
 
-#: The smallest eigenvalue that I + A may have: single precision still tells it from zero.
+#: The smallest eigenvalue that I + A may have: in single precision it still differs from zero.
 FLOOR = 1e-5
 #: What is left of A after every failure to find a Cholesky factor.
 SHRINK = 0.98

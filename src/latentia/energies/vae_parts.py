@@ -27,7 +27,7 @@ from latentia.ops.networks import MLP
 Vector = Float[Array, " n"]
 Variance = Literal["fixed", "learned", "per_pixel", "predicted"]
 
-#: σ is at least this part of the data's scale: a pixel that never changes would want none.
+#: σ is at least this part of the data's scale: for a constant pixel it would go to zero.
 SMALLEST = 1e-3
 
 
@@ -116,7 +116,7 @@ class Bits(AbstractVisible):
         return jax.nn.sigmoid(numbers)
 
     def sample(self, numbers: Vector, *, key: PRNGKeyArray) -> Array:
-        """One throw of every pixel."""
+        """One sample of every pixel."""
         p = jax.nn.sigmoid(numbers)
         return (jax.random.uniform(key, p.shape, p.dtype) < p).astype(p.dtype)
 

@@ -106,7 +106,7 @@ class DirectedEstimator(Objective, GradientEstimator):
     def gradient_variance(
         self, X: Any, *, gradients: Any = None, n_repeats: int = 64, show: bool = True, random_state: Any = 0
     ) -> dict[str, dict[str, Any]]:
-        """How noisy each way to estimate the recognition network's gradient is, at the model as it is now.
+        """Bias and variance of the estimators of the recognition network's gradient, at the current model.
 
         Args:
             X: rows; their mean gradient is estimated again and again with fresh draws.

@@ -1,4 +1,4 @@
-"""The base class of estimators that learn to rebuild their data from a code."""
+"""The base class of estimators that learn to reconstruct their data from a code."""
 
 from __future__ import annotations
 
@@ -134,11 +134,11 @@ class ReconstructionEstimator(Layers, GradientEstimator):
 
     @property
     def score_samples(self) -> Any:
-        """Not there: an autoencoder's energy has no known log Z, so there is no log p(x)."""
+        """Not available: an autoencoder's energy has no known log Z, so there is no log p(x)."""
         raise AttributeError(self._no_likelihood("score_samples"))
 
     def free_energy(self, X: Any) -> NoReturn:
-        """Not there: nothing is summed out, and what is called energy here need not be normalisable."""
+        """Not available: nothing is summed out, and this energy need not be normalisable."""
         del X
         raise CapabilityError(self._no_likelihood("free_energy"))
 
@@ -153,10 +153,10 @@ class ReconstructionEstimator(Layers, GradientEstimator):
         raise CapabilityError(self._no_likelihood("log_likelihood"))
 
     def sample(self, *arguments: Any, **options: Any) -> NoReturn:
-        """Not there: a code has no distribution to draw from."""
+        """Not available: a code has no distribution to draw from."""
         del arguments, options
         raise CapabilityError(
-            f"{type(self).__name__} has no sample: it rebuilds data from codes, and its codes have no "
+            f"{type(self).__name__} has no sample: it reconstructs data from codes, and its codes have no "
             "distribution to draw from. Models with one: VAE, RBM, PPCA."
         )
 

@@ -1,9 +1,9 @@
 """Which rows a fit learns from, and with what weight.
 
-Rows of weight zero are left out before anything looks at the data: neither a starting value, nor a scale, nor the
-order of the rows, nor the split can tell that they were there. Held-out rows are put aside next, so that only their
-score depends on them. The weights of the rows that remain average to one, among the training rows and among the
-held-out ones alike.
+Rows of weight zero are left out first: neither starting values, scales, the order of the rows nor
+the split depend on them. Held-out rows are put aside next, so that only their
+score depends on them. The remaining weights are normalised to a mean of one, separately for training rows and
+held-out rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions of a model and one row, and what is made of them for many: codes, energies, held-out scores."""
+"""Functions of a model and one row, and their application to many: codes, energies, held-out scores."""
 
 from __future__ import annotations
 

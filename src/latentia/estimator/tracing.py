@@ -1,7 +1,7 @@
-"""Watching chains on their way: what they hold after so many steps, and whether they have forgotten their starts.
+"""Traces of chains: their states after several numbers of steps, and their convergence.
 
-:meth:`~latentia.estimator.base.LatentEstimator.sample` tells where chains end; pictures of a model want the way
-too. As there, a model with conditionals runs Gibbs chains from independent draws without couplings, and one with a
+:meth:`~latentia.estimator.base.LatentEstimator.sample` returns the last states of chains; figures also need earlier
+ones. As there, a model with conditionals runs Gibbs chains from independent draws without couplings, and one with a
 free energy over real x runs Hamiltonian chains. Models that are sampled directly have no chains.
 """
 

@@ -4,7 +4,7 @@
 
 with ℓ = ½(x_j − x̂_j)² for real data and the cross-entropy ℓ = −x_j log x̂_j − (1 − x_j) log(1 − x̂_j) for values in
 [0, 1]. What keeps a code from being a mere copy of x is that it is small, or that learning is made harder: by
-corruption of what the encoder sees, by sparsity of the code, by contraction of the encoder
+corruption of the encoder's input, by sparsity of the code, by contraction of the encoder
 (:mod:`latentia.learning.reconstruction`).
 
 E is an energy without a known log Z. One layer with tied weights, x̂ = a + W s(Wᵀx + b), has a *matching* energy

@@ -120,7 +120,7 @@ class DBM(Labelled, Finetunes, Layers, Visibles, MeanField, PretrainingEpochs, B
         return _recentred(model, x)
 
     def _stage(self, model: LayeredModel, index: int, weights: Any) -> Maker:
-        """The RBM between layers ``index`` and ``index + 1``, with the copies that its place asks for."""
+        """The RBM between layers ``index`` and ``index + 1``, with the copies that its position requires."""
         depth = len(self.hidden)
         below = model.visible[0] if index == 0 else model.hidden[index - 1]
         copies = (1 if index == depth - 1 else 2, 1 if index == 0 else 2)

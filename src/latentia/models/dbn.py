@@ -133,7 +133,7 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
         return DBNModel.from_stack([stage.model for stage in stages])
 
     def _stage(self, model: DBNModel, index: int, weights: Any) -> Maker:
-        """The RBM between layers ``index`` and ``index + 1``; the last one sees the labels too."""
+        """The RBM between layers ``index`` and ``index + 1``; the last one includes the labels too."""
         depth, hidden = len(self.hidden), model.layers[index + 1]
         below = model.top.visible if index == depth - 1 else model.layers[index]
 
@@ -177,7 +177,7 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
             return
         self._forget_classifier()
         vars(self).pop("_log_z", None)
-        self._keep(Result(model, None, [], 0.0, 0.0, 0, 0, False))  # layer by layer was all that was asked for
+        self._keep(Result(model, None, [], 0.0, 0.0, 0, 0, False))  # only layer-by-layer training was requested
         saving.save_run(self, plan.run_dir)
 
     def validation_scorer(self, rows: Any, weights: Any = None) -> Callable[[Any], float]:

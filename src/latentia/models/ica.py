@@ -69,7 +69,7 @@ Value = Float[Array, " d"]
 Code = Float[Array, " k"]
 Rows = Float[Array, "n d"]
 
-#: Correlation matrices with a smaller eigenvalue belong to data that float32 cannot tell from flat ones.
+#: Data whose correlation matrix has a smaller eigenvalue are numerically singular in float32.
 FLAT = 1e-11
 SOLVERS = ("quasi_newton", "natural_gradient", "gradient")
 

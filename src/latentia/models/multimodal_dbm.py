@@ -183,7 +183,7 @@ class MultimodalDBM(
     ) -> dict[str, np.ndarray]:
         """Means of the modalities that are missing, given those that there are.
 
-        Averages over several clamped chains: mean field would settle on one of the possibilities.
+        Averages over several clamped chains: mean field would converge to one of the modes.
         """
         drawn = self.sample(
             n_draws, given=self._with_gaps(X), n_steps=n_steps, mean=True, random_state=random_state

@@ -218,7 +218,7 @@ def _shares(weights: Float[Array, " n"]) -> Float[Array, " n"]:
 
 
 def _variance_floor(variances: Float[Array, " d"]) -> Scalar:
-    """The smallest σ² that arithmetic tells from 0: 10 ε of the mean variance (of 1, if nothing varies)."""
+    """The smallest σ² that differs numerically from 0: 10 ε of the mean variance (of 1, if nothing varies)."""
     total = jnp.mean(variances)
     return 10 * float(jnp.finfo(variances.dtype).eps) * jnp.where(total > 0, total, 1.0)
 

@@ -273,7 +273,7 @@ class StackedAutoencoder(Finetunes, PretrainingEpochs, ReconstructionEstimator):
             super()._train(model, rows, seed, plan, state)
             return
         self._forget_classifier()
-        self._keep(Result(model, None, [], 0.0, 0.0, 0, 0, False))  # layer by layer was all that was asked for
+        self._keep(Result(model, None, [], 0.0, 0.0, 0, 0, False))  # only layer-by-layer training was requested
         saving.save_run(self, plan.run_dir)
 
     # -- the classifier ------------------------------------------------------------------------------------

@@ -230,11 +230,13 @@ class VAE(Components, States, GreyValues, DirectedEstimator):
             raise ParameterError("ladder=True needs hidden layers on every rung; hidden must not be empty.")
         if self.prior == "vamp" and len(self._levels) > 1 and not self.ladder:
             raise ParameterError(
-                "prior='vamp' needs q(z | x) of the uppermost layer, which is out of reach where recognition goes "
+                "prior='vamp' needs q(z | x) of the top layer, which is intractable if recognition goes "
                 "upwards through several layers. Use ladder=True, or one layer."
             )
         if self.prior == "vamp" and self.free_bits:
-            raise ParameterError("free_bits counts nats of each latent, which prior='vamp' does not tell apart.")
+            raise ParameterError(
+                "free_bits counts nats of each latent, but prior='vamp' has no divergence per latent."
+            )
         if self.ladder and self.encoder is not None:
             raise ParameterError("ladder=True has rungs of its own; it cannot be used with encoder=.")
 

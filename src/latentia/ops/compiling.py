@@ -73,7 +73,8 @@ def briefly(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def program_size(program: Any) -> int:
-    """How large a compiled program is: the bytes of its code, or of its text where the backend does not tell."""
+    """How large a compiled program is: the bytes of its code, or of its text if the backend does not report
+    them."""
     return program.memory_analysis().generated_code_size_in_bytes or len(program.as_text())
 
 
@@ -110,7 +111,7 @@ def n_live_programs() -> int:
 
 
 def _n_mappings() -> int:
-    """How many memory mappings this process has; 0 where the system does not tell."""
+    """How many memory mappings this process has; 0 if the system does not report it."""
     try:
         return Path("/proc/self/maps").read_bytes().count(b"\n")
     except OSError:

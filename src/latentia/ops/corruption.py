@@ -4,7 +4,7 @@ With a level ν, every entry for itself:
 
 ==================== ===========================================================================
 ``masking``          blank with probability ν
-``salt_and_pepper``  with probability ν, by a fair coin, at the lower or the upper end of its range
+``salt_and_pepper``  with probability ν, with equal probability, at the lower or the upper end of its range
 ``gaussian``         plus normal noise whose standard deviation is ν times the entry's scale
 ==================== ===========================================================================
 
