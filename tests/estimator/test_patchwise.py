@@ -452,7 +452,7 @@ def test_bad_denoising_is_explained(atoms, options, error, message):
     ("mask", "message"),
     [
         (np.ones((12, 12), bool), "nothing to fill in"),
-        (np.zeros((12, 12), bool), "nothing to go by"),
+        (np.zeros((12, 12), bool), "at least one must be known"),
         (np.ones((12, 12)), "True"),
         (np.ones((5, 5), bool), "shape"),
         ([np.ones((12, 12), bool)] * 2, "2 masks for 1 images"),
