@@ -137,7 +137,7 @@ FAMILIES = (
         "latentia.models.binary_sparse_coding:BinarySparseCoding",
         "Binary sparse coding: sums of atoms that are on or off, in noise",
         "Sparse coding",
-        {"n_components": 4, "inference": "truncated", "n_states": 8},
+        {"n_components": 4, "inference": "truncated", "n_best_states": 8},
         "real",
     ),
     Family(

@@ -43,6 +43,7 @@ from latentia.estimator.training import Encode
 from latentia.learning import OBJECTIVES, fit, fitting
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.optimizer import Optimizer
+from latentia.learning.variational_nce import VNCE
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.registry import FAMILIES
 
@@ -135,15 +136,21 @@ def energies(model, x):
     return np.asarray(free_energies(model, x)) if isinstance(model, FreeEnergy) else summed_energies(model, x)
 
 
+#: Pairs that need more than the objective's defaults, with the number of steps. The atoms of a binary sparse code
+#: explain one another away, which an affine encoder cannot follow: its bound is too loose (−8.00 → −8.13 nats).
+NEEDS_MORE = {("binary-sparse-coding", "vnce"): (lambda: VNCE(ratio=5, hidden=16, n_samples=16), 4 * N_STEPS)}
+
+
 @pytest.mark.parametrize(("family", "name"), FITTING, ids=ids(FITTING))
 def test_training_raises_the_exact_likelihood(family, name):
     model, rows = start(family), rows_of(family)
     assert misfit(OBJECTIVES[name](), model) is None
-    optimizer = Optimizer.make("adam", learning_rate=0.03, n_steps=N_STEPS, schedule="linear", clip=10.0)
-    learner = GradientLearner(OBJECTIVES[name](), optimizer)
+    make, n_steps = NEEDS_MORE.get((family.name, name), (OBJECTIVES[name], N_STEPS))
+    optimizer = Optimizer.make("adam", learning_rate=0.03, n_steps=n_steps, schedule="linear", clip=10.0)
+    learner = GradientLearner(make(), optimizer)
     x = visibles(model, rows)
     learner = learner.surveyed(model, lambda: x, key=jax.random.key(0))
-    settings = fit.Settings(N_STEPS, 60, chunk=CHUNK)
+    settings = fit.Settings(n_steps, 60, chunk=CHUNK)
     result = fit.fit(model, rows, learner, Encode(model.x_space), settings, key=jax.random.key(0))
     assert result.rollbacks == 0
     assert score(family, result.model) > start_score(family.name) + 0.1

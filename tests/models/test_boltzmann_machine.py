@@ -287,7 +287,7 @@ def _log_sums(model, x):
     [
         {"objective": "exact"},
         {"objective": "exact", "n_components": 2},
-        {"objective": "pcd", "k": 3},
+        {"objective": "pcd", "n_sampler_steps": 3},
         {"objective": "cd", "n_components": 2, "positive": "sampled"},
         {"objective": "ratio_matching"},
         {"objective": "nce", "noise_ratio": 5},

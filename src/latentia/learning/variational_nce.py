@@ -55,7 +55,8 @@ class VNCE(AbstractObjective):
         noise: as in :class:`~latentia.learning.noise_contrast.NCE`.
         posterior: "encoder": a network from x to a product over the latents (normal, Bernoulli, categorical),
             learned along with the model; "exact": the model's own posterior.
-        hidden: units of the encoder's hidden layer; None for an affine encoder.
+        hidden: units of the encoder's hidden layer; None for an affine encoder. Latents that explain one another
+            away, as in sparse coding, need a hidden layer: the bound of an affine encoder is too loose there.
         n_samples: draws of the latents for every example.
 
     Reference:
