@@ -1,4 +1,4 @@
-"""``latentia demo``: one model of each kind on real data, what each has learned, and one report; no download."""
+"""``latentia demo``: one model of each kind on real data, their results, and one report; no download."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data of the demo: patches of bundled photographs, whitened; and figures to hold a model's own against."""
+"""The data of the demo: patches of bundled photographs, whitened; and baselines for the models."""
 
 from __future__ import annotations
 

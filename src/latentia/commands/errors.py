@@ -1,4 +1,4 @@
-"""How a command line ends: results are exit code 0, and every error is a line or two, never a traceback."""
+"""Exit codes and errors of the command line: every error is one or two lines, without a traceback."""
 
 from __future__ import annotations
 

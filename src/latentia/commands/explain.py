@@ -1,6 +1,6 @@
-"""``latentia explain``: what a family is, what follows from its energy, and what can teach it.
+"""``latentia explain``: a family, its energy, its capabilities, and the objectives that fit.
 
-All of it is generated: from the registry, from docstrings and from the capabilities of a small model.
+The text is generated from the registry, from docstrings and from the capabilities of a small model.
 """
 
 from __future__ import annotations

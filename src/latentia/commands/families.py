@@ -1,4 +1,4 @@
-"""What can be said about a family without writing it twice: from the registry, docstrings and capabilities."""
+"""Facts about a family, read from the registry, docstrings and capabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands take: data by name or path with options for its loader, and run folders or model files."""
+"""Inputs of commands: data by name or path with options of the loader, and run folders or model files."""
 
 from __future__ import annotations
 

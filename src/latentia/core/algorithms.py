@@ -32,7 +32,7 @@ FORMER_METHODS = {"slower": "halve_step", "settles": "ends_with_sweep"}
 
 
 class AbstractAlgorithm(eqx.Module):
-    """Anything that declares what it needs of a model."""
+    """An algorithm that declares the capabilities that it needs."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -48,7 +48,7 @@ class AbstractAlgorithm(eqx.Module):
 
     @property
     def name(self) -> str:
-        """What error messages call it."""
+        """Its name in error messages."""
         return type(self).__name__
 
     @property
@@ -75,7 +75,7 @@ class AbstractInference(AbstractAlgorithm):
         """The (approximate) posterior of one example."""
 
     def begun(self, model: Any, x: Any, *, key: PRNGKeyArray) -> AbstractPosterior:
-        """What :meth:`improved` may begin with where there is no earlier posterior."""
+        """The start of :meth:`improved` if there is no earlier posterior."""
         return self.infer(model, x, key=key)
 
     def improved(self, model: Any, x: Any, q: Any, *, key: PRNGKeyArray) -> AbstractPosterior:
@@ -248,7 +248,7 @@ class AbstractLearner(AbstractAlgorithm):
 
     @abc.abstractmethod
     def final(self, model: Any, state: Any) -> Any:
-        """The model to keep (the averaged one, where the learner averages)."""
+        """The model to keep (the averaged one if the learner averages)."""
 
 
 def missing(algorithm: AbstractAlgorithm, model: AbstractModel) -> list[Need]:

@@ -80,7 +80,7 @@ class RunFolder:
 
     @property
     def checkpoint(self) -> Path:
-        """What a resumed run goes on from."""
+        """The state from which a run is resumed."""
         return self.path / CHECKPOINT
 
     @property
@@ -131,7 +131,7 @@ class RunFolder:
 
     @property
     def is_complete(self) -> bool:
-        """Whether training has ended and left its model."""
+        """Whether training has ended and written its model."""
         return self.model.is_file()
 
     @property

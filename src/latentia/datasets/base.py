@@ -1,7 +1,7 @@
 """The data set record that every loader returns, and the checks that all of them share.
 
-Rows are examples. ``X`` is always two-dimensional; ``image_shape`` says how a row folds back into
-a picture, and ``domain`` says which models fit: a domain of :data:`latentia.core.domains.KINDS`, or
+Rows are examples. ``X`` is always two-dimensional; ``image_shape`` is the shape of the picture in
+a row, and ``domain`` determines which models fit: a domain of :data:`latentia.core.domains.KINDS`, or
 ``"unit"`` for values between 0 and 1.
 """
 

@@ -1,6 +1,6 @@
 """A user's own data from one file: ``.npy``, ``.npz``, ``.safetensors``, ``.csv`` or ``.parquet``.
 
-Nothing in a file is ever executed: numpy reads with ``allow_pickle=False``. Arrays of pictures,
+No code in a file is executed: numpy reads with ``allow_pickle=False``. Arrays of pictures,
 (n, h, w) or (n, h, w, 3), are flattened to rows and remembered as images.
 """
 

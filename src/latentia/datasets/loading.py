@@ -1,4 +1,4 @@
-"""``load``: one door to every data set, by name or by path; ``available`` lists the names."""
+"""``load`` opens every data set, by name or by path; ``available`` lists the names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of autoencoders: an encoder, a decoder, and the energy that a reconstruction costs.
+"""The model of autoencoders: an encoder, a decoder, and the reconstruction error as energy.
 
     E(x) = Σ_j ℓ_j(x, g(f(x))),
 

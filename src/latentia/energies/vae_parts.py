@@ -1,4 +1,4 @@
-"""What a variational autoencoder is made of: networks, and distributions of the visibles given a network's numbers.
+"""Parts of variational autoencoders: networks, and distributions of the visibles given a network's outputs.
 
 - Bernoulli: log-odds for every pixel.
 - Categorical: a logit for every state of every site.

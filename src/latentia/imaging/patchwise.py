@@ -37,8 +37,7 @@ from latentia.ops.patches import Grid
 
 
 class PatchDictionary:
-    """For estimators whose ``components_`` are atoms of patches: what they do with whole images, and for how many
-    bits.
+    """For estimators with patches as ``components_``: restoration of whole images, and rate–distortion.
 
     They provide ``components_``, the model's ``signal`` (a signal without the model's mean) and
     checked rows in blocks, ``_signals``.
@@ -142,7 +141,7 @@ class PatchDictionary:
         compare: bool = True,
         n_threads: int | None = None,
     ) -> list[dict[str, Any]]:
-        """How few bits the rows take at which error, with rounded coefficients.
+        """The number of bits of the rows against the error, with rounded coefficients.
 
         See :mod:`latentia.imaging.rate_distortion`.
 

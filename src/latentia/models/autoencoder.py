@@ -1,9 +1,9 @@
-"""Autoencoders: an encoder f, a decoder g, and the loss of rebuilding x from its code.
+"""Autoencoders: an encoder f, a decoder g, and the loss of reconstructing x from its code.
 
     E(x) = Σ_j ℓ_j(x, g(f(x))),
 
-with ℓ = ½(x_j − x̂_j)² for real data and the cross-entropy ℓ = −x_j log x̂_j − (1 − x_j) log(1 − x̂_j) for values in
-[0, 1]. What keeps a code from being a mere copy of x is that it is small, or that learning is made harder: by
+with ℓ = ½(x_j − x̂_j)² for real data and the cross-entropy ℓ = −x_j log x̂_j − (1 − x_j) log(1 − x̂_j) for values
+in [0, 1]. The code cannot be a mere copy of x if it is small, or if learning is regularised: by
 corruption of the encoder's input, by sparsity of the code, by contraction of the encoder
 (:mod:`latentia.learning.reconstruction`).
 

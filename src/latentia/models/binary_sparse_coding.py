@@ -142,7 +142,7 @@ class BinarySparseCoding(BatchEstimator):
 
     @property
     def probabilities_(self) -> np.ndarray:
-        """How often every atom is on."""
+        """The probability of every atom to be on."""
         return 1 / (1 + np.exp(-np.asarray(self.model_.bias, np.float64)))
 
     @property

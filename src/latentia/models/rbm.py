@@ -26,7 +26,7 @@ from latentia.units import make as make_units
 
 
 class AbstractRBM(Components, BoltzmannEstimator):
-    """What all restricted Boltzmann machines share: one layer of hidden units of any type."""
+    """The base class of restricted Boltzmann machines: one layer of hidden units of any type."""
 
     hidden: str = param(
         default="bernoulli",

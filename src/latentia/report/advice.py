@@ -1,4 +1,4 @@
-"""What a reader should be warned of, in plain words."""
+"""Warnings of the report."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def compare(runs: list[Run], galleries: list[Gallery]) -> dict[str, Any] | None:
 
 
 def _names(runs: list[Run]) -> list[str]:
-    """The folders' names, told apart by a number where two are the same."""
+    """The folders' names, with a number if two are the same."""
     names = [run.name for run in runs]
     return [
         name if names.count(name) == 1 else f"{name} ({names[: i + 1].count(name)})" for i, name in enumerate(names)

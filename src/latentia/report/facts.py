@@ -1,4 +1,4 @@
-"""What a report says in words: the model, the data, the parameters, the times and how to run it again."""
+"""The text of a report: the model, the data, the parameters, the times and the command to repeat the run."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What the latents of a model are for: which there are, how much they are used, and a picture of each.
+"""The latents of a model: their number, their use, and a picture of each.
 
-Everything goes by capabilities and public attributes, never by a family's name. What a latent does is shown by
+Everything depends on capabilities and public attributes, never on a family's name. A latent is shown by
 
 - its filter where filters slide over pictures (``filters_``);
 - what switching it on changes in the visibles (:class:`~latentia.core.capabilities.Decodes`);
 - else its row of ``components_``;
-- else the direction in which the visibles excite it most, by the gradient of the code.
+- else the direction of the visibles that activates it most, by the gradient of the code.
 """
 
 from __future__ import annotations

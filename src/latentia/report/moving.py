@@ -1,4 +1,4 @@
-"""Pictures that move: samples while chains run, and what the visibles do while one latent moves."""
+"""Animated pictures: samples while chains run, and the visibles while one latent changes."""
 
 from __future__ import annotations
 

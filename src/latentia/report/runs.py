@@ -1,4 +1,4 @@
-"""Reading a run folder: whatever is there, and a plain reason for whatever is not."""
+"""Reading a run folder: all that is present, and the reason for all that is missing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The pictures of one run. Each section works from capabilities and arrays, never from a family's name.
 
 A section holds pictures that need no script and, where there is more to see, data for a *widget*: the page's script
-then hides the still pictures and puts something to play with in their place.
+then replaces the still pictures by interactive ones.
 """
 
 from __future__ import annotations
@@ -347,7 +347,7 @@ def number(value: float, decimals: int = 2) -> str:
 
 
 def between(lower: float, upper: float) -> str:
-    """An interval in words, with enough decimals to tell its ends apart."""
+    """An interval in words, with enough decimals to distinguish its ends."""
     width = upper - lower
     decimals = int(np.clip(-np.floor(np.log10(width)), 2, 5)) if 0 < width < np.inf else 2
     return f"between {number(lower, decimals)} and {number(upper, decimals)}"

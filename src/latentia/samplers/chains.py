@@ -70,7 +70,7 @@ def run(
 
 
 class Chains(NamedTuple):
-    """How a run of :func:`sample` went, and what it takes to go on.
+    """Diagnostics of a run of :func:`sample`, and the state to continue it.
 
     ``diagnosis`` holds ``r_hat`` (the largest over all entries of x), ``ess`` (the smallest), and of samplers that
     accept and reject ``acceptance``, ``step_size`` and ``divergences`` (how many transitions diverged).

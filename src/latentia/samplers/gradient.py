@@ -46,7 +46,7 @@ LogDensity = Callable[[Vector], Float[Array, ""]]
 
 
 class Position(eqx.Module):
-    """Where a chain is."""
+    """The state of a chain."""
 
     x: Any
 

@@ -135,7 +135,7 @@ class MeanField(AbstractModel):
 
     @abc.abstractmethod
     def guess(self) -> AbstractPosterior:
-        """Where to start."""
+        """The starting point."""
 
     @abc.abstractmethod
     def refine(self, q: Any) -> AbstractPosterior:

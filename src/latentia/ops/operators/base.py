@@ -1,4 +1,4 @@
-"""What an operator is, the matrix, and what can be found out about any operator."""
+"""The interface of operators, the matrix, and functions of any operator."""
 
 from __future__ import annotations
 
