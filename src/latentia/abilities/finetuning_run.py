@@ -145,7 +145,7 @@ class Lesson:
     Args:
         inputs: a row for each example.
         labels: the number of each example's class.
-        weights: a positive weight for each, as it was given; None if all count alike.
+        weights: a positive weight for each, as given; None if all are equal.
         classes: the labels, by their numbers.
     """
 

@@ -36,8 +36,8 @@ _PICTURES = ("filters", "samples")
 class Logger(Callback):
     """A log somewhere else. A subclass says how to open and close it and how to write numbers and pictures.
 
-    A log that fails while training goes on (a full disk, a lost connection) costs a warning and the rest of the
-    log, never the run. One that cannot be opened stops the fit before it begins.
+    A log that fails during training (a full disk, a lost connection) causes a warning and the loss of the rest of
+    the log, never the run. One that cannot be opened stops the fit before it begins.
 
     Args:
         pictures: what to draw at the end: any of "filters" and "samples", as far as the model has them.
@@ -120,7 +120,7 @@ class Logger(Callback):
             self._row(event)
         except Exception as error:
             self._broken = True
-            self._complain(error, "training goes on without it")
+            self._complain(error, "training continues without it")
 
     def _row(self, event: Event) -> None:
         prefix = event.stage.replace(" ", "_") + "/" if event.stage else ""

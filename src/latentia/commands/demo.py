@@ -275,7 +275,7 @@ def _visit(stop: Stop, folder: Path, *, resume: bool, quiet: bool) -> tuple[dict
 
 def _how_to_resume(folder: Path, quick: bool) -> str:
     words = ["latentia", "demo", *(["--quick"] if quick else []), "--out", str(folder), "--resume"]
-    return f"Interrupted. What was learned is in {folder}; go on with:\n  {shlex.join(words)}"
+    return f"Interrupted. The demo so far is in {folder}; continue with:\n  {shlex.join(words)}"
 
 
 def free_folder(out: Path) -> Path:

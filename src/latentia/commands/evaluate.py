@@ -132,7 +132,7 @@ def accuracy(predicted: Any, labels: Any) -> dict[str, float]:
 
 
 def _instead(result: dict[str, Any]) -> str:
-    """What is told where there is no log-likelihood, and why there is none."""
+    """The message if there is no log-likelihood, with the reason."""
     if "objective" in result:
         return (
             f"objective per example, squared error/2 + penalty: {result['objective']:.4g} (lower is better; codes "

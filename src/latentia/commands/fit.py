@@ -198,7 +198,7 @@ def _fit(
 def _settled(entry: Family, out: Path, resume: bool) -> dict[str, Any]:
     """What holds unless the user says otherwise: a resumed run's own parameters; for a new run a seed.
 
-    A run can go on only with the seed that it began with, so one is always drawn and written down.
+    A run can be resumed only with its original seed, so a seed is always drawn and recorded.
     """
     config = RunFolder(out).read_config() if resume else {}
     if not config:
@@ -345,4 +345,4 @@ def _how_to_resume(ctx: click.Context, out: Path) -> str:
     words += [] if "--resume" in words else ["--resume"]
     if not RunFolder(out).is_begun:
         return "Interrupted before anything was saved. Run the same command to begin anew."
-    return f"Interrupted. What was learnt is in {out}; go on with:\n  latentia {shlex.join(words)}"
+    return f"Interrupted. The run so far is in {out}; continue with:\n  latentia {shlex.join(words)}"

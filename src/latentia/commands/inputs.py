@@ -211,7 +211,7 @@ def open_run(path: Path) -> Run:
         folder = RunFolder(path)
         if not folder.is_complete:
             why = (
-                "its training has not finished: go on with fit … --resume"
+                "its training has not finished: continue with fit … --resume"
                 if folder.has_checkpoint
                 else "it is no run folder"
             )

@@ -156,7 +156,7 @@ class RunFolder:
         """Refuse what cannot become the folder of a run.
 
         Args:
-            resume: whether the run in the folder, if any, is to go on.
+            resume: whether to continue the run in the folder, if any.
             option: what the folder is chosen by, for the message.
             resuming: what ``resume`` is set by, for the message.
         """
@@ -196,7 +196,7 @@ class RunFolder:
             yield
 
     def begin(self, description: Mapping[str, Any], *, resume: bool) -> None:
-        """Describe a new run, or find the one to go on with, whose description stays."""
+        """Describe a new run, or find the one to continue, whose description is kept."""
         self.refuse(resume=resume)
         if not (resume and self.is_begun):
             self.write_config(description)

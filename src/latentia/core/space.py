@@ -257,7 +257,7 @@ def seen(space: Any, n_columns: int) -> list[Space]:
 
 
 def spread(space: Any, mask: np.ndarray) -> Any:
-    """A boolean matrix over columns → a pytree of booleans over values: all states of a site alike."""
+    """A boolean matrix over columns → a pytree of booleans over values, the same for all states of a site."""
     parts = _columns(space, mask, lambda leaf: leaf.n_columns)
     shape = lambda leaf, part: (len(part), *leaf.shape)  # noqa: E731
     wide = lambda leaf, part: part[..., None] if leaf.domain == "categorical" else part.reshape(shape(leaf, part))  # noqa: E731

@@ -95,7 +95,7 @@ class Dataset:
 
         ``"sample"`` draws every value once as Bernoulli with its intensity as probability, from
         ``numpy.random.default_rng(seed)``, ``X`` before ``X_test``, row by row (a *fixed*
-        binarisation). ``"threshold"`` asks whether the value exceeds one half. They are different
+        binarisation). ``"threshold"`` checks whether the value exceeds one half. They are different
         tasks: a likelihood means nothing without the binarisation beside it.
         """
         if method not in ("sample", "threshold"):

@@ -108,7 +108,7 @@ class ReplicatedRBM(FreeEnergy, Settles, Centred, Constrained, Initialised):
         return self.expanded().centres(x, weights)
 
     def recentred(self, centres: Any, rate: Any) -> Self:
-        """Offsets move towards the centres, alike in all copies."""
+        """Offsets move towards the centres, by the same amount in all copies."""
         return self._tied(self.expanded().recentred(centres, rate))
 
     def project(self) -> Self:

@@ -27,7 +27,7 @@ WHOLE = 1e-4
 
 @dataclasses.dataclass(frozen=True)
 class LearningRows:
-    """Examples to train on and held-out ones, each with weights that average to one (None: all alike)."""
+    """Examples to train on and held-out ones, each with weights that average to one (None: all equal)."""
 
     training: Any
     weights: np.ndarray | None = None
@@ -47,7 +47,7 @@ def normalised_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
 
 
 def weighted(X: Any, y: Any, sample_weight: Any, *, least: int = 1) -> tuple[Any, Any, np.ndarray | None]:
-    """(X, y, weights) of the rows that have a weight; the weights average to one, and are None if all are alike.
+    """(X, y, weights) of the rows that have a weight; the weights average to one, and are None if all are equal.
 
     Args:
         X: checked data.

@@ -27,7 +27,7 @@ from latentia.ops.compiling import jitted
 from latentia.samplers.diagnostics import r_hat
 
 #: Sweeps at the end over which Gibbs chains are compared, how many of them are looked at, and random directions in
-#: which the visibles are: modes of equal energy are told apart by those.
+#: which the visibles are: they distinguish modes of equal energy.
 _WATCHED, _LOOKS, _DIRECTIONS = 200, 50, 4
 #: Most transitions of Hamiltonian chains.
 _HAMILTONIAN = 200

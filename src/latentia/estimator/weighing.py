@@ -15,7 +15,7 @@ from latentia.core.errors import DataError
 
 
 def checked_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
-    """One weight per row as float64, as they were given; None if all count alike."""
+    """One weight per row as float64, as given; None if all are equal."""
     if sample_weight is None:
         return None
     weights = np.asarray(sample_weight, np.float64)

@@ -9,8 +9,8 @@ p_k the share of signals that use atom k, h and H entropies. These shares and ta
 half of log₂ n bits for every free number that n events determine (Rissanen, 1983). One table of values serves all
 atoms where that is cheaper than one for each. The atoms themselves are not counted: both sides have them.
 
-The cosine transform, as in JPEG, and principal components of the same signals are coded alike for comparison: both
-are orthonormal, so that their best n coefficients are the n largest.
+The cosine transform, as in JPEG, and principal components of the same signals are coded in the same way for
+comparison: both are orthonormal, so that their best n coefficients are the n largest.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Journal:
     Args:
         folder: for metrics and checkpoints; None writes nothing. The last stage has it for its own, those before
             it have folders for stages in it.
-        resume: go on from the folder's checkpoints.
+        resume: continue from the folder's checkpoints.
         fingerprint: what a checkpoint must have been written with.
         callbacks: called with a :class:`latentia.learning.fit.Event` after every chunk; True ends the stage.
         display: the display of a stage, given its name.

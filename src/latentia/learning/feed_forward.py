@@ -229,7 +229,7 @@ class FeedForward(AbstractClassifier, Constrained):
     def _run(
         self, inputs: Float[Array, " n"], masks: Masks | None, weight: Scalar | None, *, among_examples: bool
     ) -> tuple[Float[Array, " k"], Moments]:
-        """(logits, the moments of the fields among the examples, if asked for)."""
+        """(logits, the moments of the fields among the examples, if requested)."""
         values, last, moments = inputs, len(self.weights) - 1, []
         for layer, (weights, biases) in enumerate(zip(self.weights, self.biases, strict=True)):
             mask = None if masks is None else masks[layer]

@@ -31,7 +31,7 @@ def remembered() -> Iterator[Callable[[], bool]]:
     report = sys.unraisablehook
 
     def tell(lost: Any) -> None:
-        if not issubclass(lost.exc_type, KeyboardInterrupt):  # that one is not lost: the loop asks for it
+        if not issubclass(lost.exc_type, KeyboardInterrupt):  # Ctrl-C is stored, and the loop checks for it
             report(lost)
 
     signal.signal(signal.SIGINT, note)

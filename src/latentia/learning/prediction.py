@@ -72,7 +72,7 @@ class TaughtEncoder(AbstractModel):
 
     @property
     def encoder(self) -> LISTA:
-        """f, all of its layers alike."""
+        """f, all of its layers."""
         return LISTA((*(UnrolledLayer(*arrays) for arrays in self.still), *self.moving), self.nonnegative)
 
     @property

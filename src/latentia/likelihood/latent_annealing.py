@@ -8,7 +8,7 @@ Draws of p(z | x) come from chains that begin at q; the upper bound is valid if 
 Real latents are annealed as the noise ε that q makes them of, z = z(ε): there q is standard normal and the target
 is log N(ε; 0, 1) + log p(x, z(ε)) − log q(z(ε) | x), which has the same normaliser. Layers that follow one another
 closely are thin and bent in z, and round in ε as far as q is right. ε moves by Hamiltonian trajectories, with a
-step size for every chain that adapts while it settles and is held fixed afterwards; binary latents are flipped one
+step size for every chain that adapts during burn-in and is held fixed afterwards; binary latents are flipped one
 by one, by Gibbs.
 """
 

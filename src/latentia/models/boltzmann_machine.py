@@ -71,7 +71,7 @@ class BoltzmannMachine(Components, GreyValues, MeanField, NoiseSamples, Abstract
     edges: Any = param(
         default=None,
         doc="which units are coupled: pairs of their numbers, visible units first, each pair once. None couples "
-        "all pairs. ``latentia.ops.lattice.grid_edges`` returns those of a lattice.",
+        "all pairs. ``grid_edges`` in ``latentia.ops.lattice`` returns those of a lattice.",
     )
     positive: str = param(
         default="mean_field",

@@ -279,7 +279,7 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
 
     def score_samples(self, X: Any, n_samples: int = 100) -> np.ndarray:
         """A lower bound on log p(x) of every row, in nats, importance-weighted over ``n_samples`` paths."""
-        checks.integer(2)("n_samples", n_samples)  # one would not tell how noisy it is
+        checks.integer(2)("n_samples", n_samples)  # the noise cannot be estimated from one
         x = self._visibles(X, purpose="scoring")
         known = {"key": random.key(0), "n_samples": n_samples, "log_z": self.log_z().estimate}
         return likelihood.log_probabilities(self.model_, x, **known)
@@ -291,7 +291,7 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
         hold what is known of log Z from both sides; the likelihood itself may lie above all of them. Options go to
         :func:`latentia.likelihood.log_z` (``method``, ``n_temperatures``, ``n_chains`` …).
         """
-        checks.integer(2)("n_samples", n_samples)  # one would not tell how noisy it is
+        checks.integer(2)("n_samples", n_samples)  # the noise cannot be estimated from one
         x = self._visibles(X, purpose="scoring")
         known = {"key": random.key(0), "n_samples": n_samples, "normaliser": self.log_z(**options)}
         return self._remember("_log_likelihood", likelihood.log_likelihood(self.model_, x, **known))

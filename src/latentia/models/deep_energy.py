@@ -197,7 +197,7 @@ class GeneralEnergy(FreeEnergy, Initialised, Starts):
 
     well: Well
     arrays: Any
-    rest: Any = eqx.field(static=True)  # activation functions and the like: training only knows arrays
+    rest: Any = eqx.field(static=True)  # activation functions and the like: training uses only arrays
 
     @classmethod
     def make(cls, well: Well, module: Any) -> Self:

@@ -1,4 +1,4 @@
-"""Fields of experts: a product of experts that looks at an image everywhere alike (Roth and Black, 2005).
+"""Fields of experts: a product of experts with the same filters at every position (Roth and Black, 2005).
 
     F(x) = Σ_k Σ_ij α_k φ_k((f_k ∗ x̂)_ij) + ½ ε‖x̂‖²,      x̂ = (x − m)/s,
 

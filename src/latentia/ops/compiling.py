@@ -5,8 +5,8 @@ loop of many thousand steps earns back, and hardly anything else.
 
 Every compiled program holds one or two megabytes of memory and some memory mappings, of which Linux allows a
 process 65,530; JAX keeps programs for as long as the process lives. A process that fits models of hundreds of
-shapes would run out of both. So our functions are compiled by :func:`jitted` or :func:`briefly`, which remember
-what they made, and :func:`make_room` lets go of it when there is too much.
+shapes would run out of both. So our functions are compiled by :func:`jitted` or :func:`briefly`, which record
+their programs, and :func:`make_room` frees these when there are too many.
 """
 
 from __future__ import annotations

@@ -74,5 +74,5 @@ class Corruption(eqx.Module):
         hit = thrown < self.level
         if self.kind == "masking":
             return jnp.where(hit, like(self.blank), x), hit
-        ends = jnp.where(thrown < 0.5 * self.level, like(self.low), like(self.high))  # the same throw is the coin
+        ends = jnp.where(thrown < 0.5 * self.level, like(self.low), like(self.high))  # same number
         return jnp.where(hit, ends, x), hit

@@ -76,7 +76,7 @@ class HMC(AbstractGradientSampler):
 
 
 class NUTS(AbstractGradientSampler):
-    """The No-U-Turn sampler: trajectories as long as they go on leaving their start.
+    """The No-U-Turn sampler: trajectories end when they turn back towards their start.
 
     Chains that run together wait for the longest trajectory among them, so HMC is often the faster one here.
 

@@ -330,7 +330,7 @@ def _warn(codes: Codes, aim: str) -> None:
     names = ", ".join(map(str, unsolved[:5])) + (" …" if len(unsolved) > 5 else "")
     warnings.warn(
         f"{len(unsolved)} of {len(codes.converged)} signals did not reach {aim}{reached}: {names}. Raise max_iter, "
-        "or ask for less.",
+        "or lower the required accuracy.",
         ConvergenceWarning,
         stacklevel=3,
     )
