@@ -55,7 +55,7 @@ def test_before_fitting_there_is_scikit_learns_diagram_alone():
 def test_after_fitting_a_card_tells_what_was_learned(rbm):
     html = rbm._repr_html_()
     assert "sk-top-container" in html
-    made = card.card(rbm)
+    made = notebook.card(rbm)
     assert html.endswith(made)
     assert rbm._repr_mimebundle_()["text/html"].endswith(made)
     text = re.sub(r"<style>.*?</style>|<[^>]+>", " ", made)
@@ -73,7 +73,7 @@ def test_after_fitting_a_card_tells_what_was_learned(rbm):
 
 
 def test_the_picture_shows_the_weights_blue_and_red(rbm):
-    data = re.search(r"data:image/png;base64,([^\"]+)", card.card(rbm))
+    data = re.search(r"data:image/png;base64,([^\"]+)", notebook.card(rbm))
     assert data
     picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(data[1]))), float)
     assert picture.shape == (13, 13, 4)
@@ -99,7 +99,7 @@ def test_showing_compiles_nothing_and_is_quick(rbm):
 
 
 def test_it_never_raises(rbm, monkeypatch):
-    monkeypatch.setattr(card, "_picture", lambda estimator: 1 / 0)
+    monkeypatch.setattr(notebook, "_picture", lambda estimator: 1 / 0)
     assert "latentia-card" not in rbm._repr_html_()
     assert "sk-top-container" in rbm._repr_html_()
 
@@ -113,7 +113,7 @@ def test_scikit_learns_setting_is_kept(rbm):
 
 def test_a_loaded_model_has_a_card_too(rbm, tmp_path):
     rbm.save(tmp_path / "model.safetensors")
-    made = card.card(load(tmp_path / "model.safetensors"))
+    made = notebook.card(load(tmp_path / "model.safetensors"))
     assert "36 features → 4 latents" in made
     assert "steps in" not in made
     assert "<img" in made
@@ -126,7 +126,7 @@ def test_every_family_has_a_card(family):
     estimator = family.estimator()(**family.tiny)
     blueprint = estimator._blueprint(Examples(rows.astype(np.float32)))
     estimator.adopt(estimator.build(blueprint, seed=1), blueprint)
-    made = card.card(estimator)
+    made = notebook.card(estimator)
     assert "<dt>formula</dt>" in made, family.name
     assert "<img" not in made or family.name == "fields-of-experts"  # five numbers are no picture
 

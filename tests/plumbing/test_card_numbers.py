@@ -34,7 +34,7 @@ def ppca():
 
 
 def shown(estimator) -> dict[str, str]:
-    made = card.card(estimator)
+    made = notebook.card(estimator)
     return {
         name: unescape(re.sub(r"<[^>]+>", "", text))
         for name, text in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", made, re.DOTALL)
@@ -61,7 +61,7 @@ def test_facts_after_a_fit_and_after_a_further_pass(rbm):
 
 
 def test_the_picture_shows_the_strongest_filters_in_order(rbm):
-    made = card.card(rbm)
+    made = notebook.card(rbm)
     assert made.count("36 strongest of 40 filters") == 2
     data = re.search(r"base64,([^\"]+)", made)
     assert data
@@ -77,7 +77,7 @@ def test_the_picture_shows_the_strongest_filters_in_order(rbm):
         colours = 255 * (1 - size) + size * np.where(tile < 0, blue, red)
         np.testing.assert_allclose(canvas[top : top + 6, left : left + 6, :3], colours, atol=1.01)
     few = RBM(n_components=3).adopt(RBM(n_components=3).build({"n_features": 36}), {"n_features": 36})
-    assert card.card(few).count("3 filters") == 2
+    assert notebook.card(few).count("3 filters") == 2
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_the_interval_on_the_card(rbm, lower, estimate, upper, words):
     assert f"Mean log-likelihood <b>{middle}</b> nats" in made
     assert re.findall(r"<span>([−∞\d.]+)</span>", made) == [left, right]
     assert "standard error 0.12; AIS" in made
-    assert made in card.card(rbm)
+    assert made in notebook.card(rbm)
     if np.isfinite(upper):
         begin, dot, end = (
             float(re.findall(rule, made)[0]) for rule in (r"M([\d.]+) 13", r'cx="([\d.]+)', r"H([\d.]+)")

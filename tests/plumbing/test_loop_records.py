@@ -13,7 +13,7 @@ import pytest
 from plumbing.recorder import Clock, Noisy, Recorder
 
 from latentia.core.errors import DivergenceError, NotNormalisableError
-from latentia.learning import batches, checkpoint, hosted
+from latentia.learning import batches, checkpoint, host_loop
 from latentia.learning.fit import Settings, fit
 from latentia.ops import mapped as mapped_files
 from latentia.ops import random
@@ -57,10 +57,10 @@ def test_no_two_steps_share_a_random_number(on_host):
 
 
 def test_keys_of_a_long_chunk_on_the_host_are_drawn_in_blocks_and_all_different():
-    keys, n_steps = hosted._Keys(random.key(5), size=4), 10
+    keys, n_steps = host_loop._Keys(random.key(5), size=4), 10
     words = [tuple(jax.random.key_data(keys[step, which]).tolist()) for step in range(n_steps) for which in (0, 1)]
     assert len(set(words)) == 2 * n_steps
-    again = hosted._Keys(random.key(5), size=4)
+    again = host_loop._Keys(random.key(5), size=4)
     assert tuple(jax.random.key_data(again[9, 1]).tolist()) == words[-1]  # of the step alone, not of those before
 
 

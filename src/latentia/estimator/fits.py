@@ -170,7 +170,9 @@ class Fits(Seed, Verbosity, BaseEstimator, abc.ABC):
         """
         checks.check_parameters(self)
         seed = self._first_seed()
-        X, y, weights = weighted(self._accept(X, reset=True), y, sample_weight, least=2)
+        X, weights = self._accept(X, reset=True), None
+        if sample_weight is not None:
+            X, y, weights = weighted(X, y, sample_weight, least=2)
         forget(self)
         model, rows, plan = self._begin(X, seed, y, weights)
         with training.run_folder(self, plan, rows.training.n), callbacks.told(self, plan.callbacks) as begin:
@@ -275,7 +277,7 @@ class Fits(Seed, Verbosity, BaseEstimator, abc.ABC):
             fingerprint={} if folder is None else fingerprint(self, rows, plan, seed),
             begin=plan.begin,
             callbacks=plan.callbacks,
-            display=display(self.verbose, type(self).__name__) if self.verbose else loop.Silent(),
+            display=display(self.verbose, type(self).__name__),
         )
 
     def _keep(self, result: Any) -> None:
