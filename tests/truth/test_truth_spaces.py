@@ -18,9 +18,9 @@ from latentia.core.space import KINDS, Domain, Space
 from latentia.datasets import load
 from latentia.estimator.drawing import known_as_a_whole
 from latentia.inference.amortised import Encoder
+from latentia.inference.enumeration import state
 from latentia.learning import noise as noises
 from latentia.likelihood import log_z, pseudo_log_likelihood
-from latentia.inference.enumeration import state
 from latentia.likelihood.precision import double
 
 RNG = np.random.default_rng(0)
