@@ -92,9 +92,9 @@ def matrix() -> str:
     lines = [
         "# What learns what",
         "",
-        "An objective names what it needs of a model and in which domain its data must lie; a family's model has "
-        "what it has. This table follows from the two, for the families' default kinds of units. The tests train "
-        "every pair that fits and see the exact likelihood rise, and see every other pair refused.",
+        "An objective lists the capabilities that it needs and the domains of its data. This table "
+        "compares them with the models of the families, with their default units. The tests train every pair that "
+        "fits and check that the exact likelihood rises, and that every other pair is refused.",
         "",
         '<div class="upright" markdown="1">',
         "",
@@ -223,7 +223,7 @@ def _capabilities(model: Any) -> list[str]:
 def _learning(estimator: type, model: Any) -> str:
     learners = [name for name, learner in LEARNERS.items() if misfit(learner(), model) is None]
     names = [f"`{name}`" for name in fitting(model)] + learners
-    text = f"What fits its model: {', '.join(names)}."
+    text = f"Objectives that fit its model: {', '.join(names)}."
     parameters = inspect.signature(estimator).parameters
     if "objective" in parameters:
         return f"{text} The estimator takes `objective`, by default `{parameters['objective'].default!r}`."

@@ -448,7 +448,7 @@ def test_mistakes_with_images_are_explained():
         field.denoise(np.zeros((6, 2)), 1.0)
     with pytest.raises(DataError, match="no images"):
         field.denoise([], 1.0)
-    for mask, why in ((~some | some, "nothing to fill in"), (some & False, "nothing to go by")):
+    for mask, why in ((~some | some, "nothing to fill in"), (some & False, "at least one must be known")):
         with pytest.raises(DataError, match=why):
             field.inpaint(image, mask)
     with pytest.raises(DataError, match="Mask 0 has shape \\(3, 3\\)"):

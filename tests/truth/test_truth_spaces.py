@@ -188,7 +188,7 @@ def test_files_may_hold_counts_and_shares(tmp_path):
     np.save(tmp_path / "shares.npy", shares)
     assert load(tmp_path / "counts.npy", domain="count").domain == "count"
     assert load(tmp_path / "shares.npy", domain="simplex").domain == "simplex"
-    with pytest.raises(DataError, match=r"groups of 3 shares do not sum to 1.*domain='simplex' was asked for"):
+    with pytest.raises(DataError, match=r"groups of 3 shares do not sum to 1.*domain='simplex' was requested"):
         load(tmp_path / "counts.npy", domain="simplex")
     with pytest.raises(DataError, match="not a whole number of at least 0"):
         load(tmp_path / "shares.npy", domain="count")

@@ -1,9 +1,9 @@
 """Fine-tuning: a fitted generative model, unrolled into a feed-forward network, becomes a classifier.
 
-A host estimator says what its network is (``_feed_forward``: the hidden layers) and what it reads
-(``_network_inputs``), and gets ``finetune``, ``predict``, ``predict_proba`` and ``accuracy``. The generative model
-itself stays as it is. Hosts with label units of their own also say ``_label_probabilities`` and set ``classes_``;
-they can then predict before any fine-tuning.
+An estimator defines its network (``_feed_forward``: the hidden layers) and the inputs of the network
+(``_network_inputs``), and inherits ``finetune``, ``predict``, ``predict_proba`` and ``accuracy``. The generative
+model is not changed. Estimators with label units also define ``_label_probabilities`` and set ``classes_``;
+they can then predict without fine-tuning.
 """
 
 from __future__ import annotations
@@ -95,13 +95,14 @@ class Finetunes(abc.ABC):
 
     @takes(Recipe)
     def finetune(self, X: Any, y: Any, recipe: Recipe) -> Self:
-        """Learn to tell labels apart, starting from the generative model's weights.
+        """Train a classifier, starting from the generative model's weights.
 
         Minimises the cross-entropy mean −log p(y | x) of the unrolled network, thinned by dropout. The generative
         model stays as it is; ``classifier_`` holds the network, ``classes_`` the labels and ``finetune_history_``
         the metrics.
 
-        The defaults suit tens of thousands of rows on a laptop; fewer rows want more epochs, since steps count. A
+        The defaults suit tens of thousands of rows on a laptop; use more epochs for fewer rows, since the number of
+        steps matters. A
         long recipe for a GPU, after Srivastava et al. (2014), for the last tenths of a percent::
 
             finetune(X, y, n_epochs=500, optimizer="sgd", learning_rate=0.1, momentum=0.95, max_norm=4.0,
@@ -110,7 +111,7 @@ class Finetunes(abc.ABC):
         Args:
             X: data, ``(n, n_features)``, as for ``fit``.
             y: one label per row: integers, strings, or any other few values. ``classes_`` are those that occur,
-                or those that the model's label units know, if all that occur are among them.
+                or those of the model's label units, if these include all of them.
 
         References:
             Hinton and Salakhutdinov (2006); Hinton et al. (2012), "Improving neural networks by preventing

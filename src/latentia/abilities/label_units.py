@@ -41,7 +41,7 @@ class Labelled:
         return class_codes(y, len(X))[1].astype(np.float32)
 
     def _more_targets(self, X: Examples, y: Any) -> np.ndarray | None:
-        """Labels by the numbers that the model knows them by."""
+        """Labels as the numbers of the model's classes."""
         if self.has_labels:
             return known_codes(y, np.asarray(self.blueprint_["classes"]), len(X)).astype(np.float32)
         if y is not None:
@@ -68,7 +68,7 @@ class Labelled:
             )
         classes = self.blueprint_["classes"]
         if label not in classes:
-            raise DataError(f"Unknown label {label!r}: this model knows {', '.join(map(repr, classes))}.")
+            raise DataError(f"Unknown label {label!r}: this model has {', '.join(map(repr, classes))}.")
         return classes.index(label)
 
     def with_label(self, label: Any, given: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None]:

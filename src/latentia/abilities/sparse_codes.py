@@ -1,4 +1,4 @@
-"""What estimators with sparse codes share: exact codes on the host, their objective, fast imitations of them."""
+"""Shared parts of estimators with sparse codes: exact codes on the host, their objective, and fast encoders."""
 
 from __future__ import annotations
 
@@ -84,27 +84,27 @@ class SparseEstimator(PatchDictionary, Penalised, Imitated):
         check=_penalty,
         doc='"l1", "elastic_net", "l0", "lq", "group", or an object of ``latentia.ops.penalties``.',
     )
-    ratio: float = param(default=0.5, check=checks.number(0, 1), doc="of an elastic net, the part of the ℓ1 norm.")
+    ratio: float = param(default=0.5, check=checks.number(0, 1), doc="elastic net: fraction of the ℓ1 norm.")
     q: float = param(
         default=0.5,
         check=checks.number(0, 1, open_low=True, open_high=True),
-        doc="of an ℓq penalty, the power between 0 and 1.",
+        doc="ℓq penalty: the power, between 0 and 1.",
     )
-    groups: Any = param(default=None, doc="of a group penalty, the number of its group for every atom.")
+    groups: Any = param(default=None, doc="group penalty: the group number of every atom.")
     n_nonzero: int | None = param(
         default=None,
         check=checks.integer(1, optional=True),
-        doc="most atoms in a code, found by matching pursuit; alpha and penalty then have no part in it.",
+        doc="maximal number of atoms in a code, by matching pursuit; alpha and penalty are then ignored.",
     )
     error: float | None = param(
         default=None,
         check=_error,
-        doc="squared error ‖x − zD‖² at which a code has enough atoms; like n_nonzero, or together with it.",
+        doc="squared error ‖x − zD‖² at which matching pursuit stops; instead of n_nonzero, or together with it.",
     )
     inference: Method = param(
         default="auto",
         check=checks.one_of(*_SOLVES, "auto"),
-        doc='how codes are found: "cd", "lars", "ista", "fista", "omp", "ols", "iht", "working" (for an '
+        doc='solver of the codes: "cd", "lars", "ista", "fista", "omp", "ols", "iht", "working" (for an '
         'accelerator); "auto" by the penalty.',
     )
     nonnegative_codes: bool = param(default=False, check=checks.flag, doc="codes without negative entries.")
@@ -116,12 +116,12 @@ class SparseEstimator(PatchDictionary, Penalised, Imitated):
     tol: float = param(
         default=1e-4,
         check=checks.number(0, open_low=True),
-        doc="certified relative duality gap of the codes.",
+        doc="largest relative duality gap of the codes.",
     )
     max_code_iter: int | None = param(
         default=None,
         check=checks.integer(1, optional=True),
-        doc="most iterations a code; None for the solver's own limit.",
+        doc="maximal number of iterations per code; None for the solver's default.",
     )
     n_threads: int | None = param(
         default=None,

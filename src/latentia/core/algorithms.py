@@ -1,7 +1,7 @@
-"""What inferences, samplers, objectives and learners look like.
+"""The protocols of inferences, samplers, objectives and learners.
 
-Algorithms know these protocols and the capabilities of :mod:`latentia.core.model`, never a model.
-Each names the capabilities it needs in ``requires``; :func:`require` compares and explains.
+Algorithms use these protocols and the capabilities of :mod:`latentia.core.capabilities`, and never name a model.
+Each lists the capabilities it needs in ``requires``; :func:`require` checks them and explains a mismatch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FORMER_METHODS = {"slower": "halve_step", "settles": "ends_with_sweep"}
 
 
 class AbstractAlgorithm(eqx.Module):
-    """Anything that declares what it needs of a model."""
+    """An algorithm that declares the capabilities that it needs."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -50,7 +50,7 @@ class AbstractAlgorithm(eqx.Module):
     @property
     @hook
     def name(self) -> str:
-        """What error messages call it."""
+        """Its name in error messages."""
         return type(self).__name__
 
     @property
@@ -81,7 +81,7 @@ class AbstractInference(AbstractAlgorithm):
 
     @hook
     def begun(self, model: Any, x: Any, *, key: PRNGKeyArray) -> AbstractPosterior:
-        """What :meth:`improved` may begin with where there is no earlier posterior."""
+        """The start of :meth:`improved` if there is no earlier posterior."""
         return self.infer(model, x, key=key)
 
     @hook
@@ -209,7 +209,7 @@ class AbstractObjective(AbstractAlgorithm):
 
 
 class AbstractLearner(AbstractAlgorithm):
-    """Changes θ. The only thing that the training loop knows."""
+    """Changes θ. The training loop uses only this interface."""
 
     @property
     @hook
@@ -271,7 +271,7 @@ class AbstractLearner(AbstractAlgorithm):
 
     @abc.abstractmethod
     def final(self, model: Any, state: Any) -> Any:
-        """The model to keep (the averaged one, where the learner averages)."""
+        """The model to keep (the averaged one if the learner averages)."""
 
 
 def missing(algorithm: AbstractAlgorithm, model: AbstractModel) -> list[Need]:

@@ -1,6 +1,6 @@
-"""Errors that users meet: each says what is wrong, why, and what to do.
+"""Errors for users: each says what is wrong, why, and what to do.
 
-Every class derives from :class:`LatentiaError` and from the built-in that fits, so that both
+Every class derives from :class:`LatentiaError` and from a built-in exception, so that both
 ``except LatentiaError`` and the ordinary ``except ValueError`` work.
 """
 

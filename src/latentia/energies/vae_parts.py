@@ -1,4 +1,4 @@
-"""What a variational autoencoder is made of: networks, and distributions of the visibles given a network's numbers.
+"""Parts of variational autoencoders: networks, and distributions of the visibles given a network's outputs.
 
 - Bernoulli: log-odds for every pixel.
 - Categorical: a logit for every state of every site.
@@ -28,7 +28,7 @@ from latentia.ops.networks import MLP
 Vector = Float[Array, " n"]
 Variance = Literal["fixed", "learned", "per_pixel", "predicted"]
 
-#: σ is at least this part of the data's scale: a pixel that never changes would want none.
+#: σ is at least this part of the data's scale: for a constant pixel it would go to zero.
 SMALLEST = 1e-3
 
 
@@ -118,7 +118,7 @@ class Bits(AbstractVisible):
         return jax.nn.sigmoid(numbers)
 
     def sample(self, numbers: Vector, *, key: PRNGKeyArray) -> Array:
-        """One throw of every pixel."""
+        """One sample of every pixel."""
         p = jax.nn.sigmoid(numbers)
         return (jax.random.uniform(key, p.shape, p.dtype) < p).astype(p.dtype)
 

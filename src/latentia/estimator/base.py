@@ -1,7 +1,7 @@
 """The base class of all estimators.
 
-A family implements ``build`` (a fresh model from a blueprint), ``_learner`` (how it learns) and, where its data
-are special, ``_blueprint`` and ``_rows``. It gets ``fit``, ``transform``, ``inverse_transform``,
+A family implements ``build`` (a fresh model from a blueprint), ``_learner`` (how it learns) and, if its data
+are special, ``_blueprint`` and ``_check_domain``. It inherits ``fit``, ``transform``, ``inverse_transform``,
 ``reconstruct``, ``sample``, ``free_energy``, ``score_samples``, ``score``, ``log_likelihood``, ``save`` and
 ``latentia.load``, each of them as far as its model's capabilities allow.
 """
@@ -46,7 +46,7 @@ from latentia.ops import random
 
 
 class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fits):
-    """A model with a scikit-learn face. See the module's docstring for what a family implements."""
+    """A model with the scikit-learn interface. See the module's docstring for what a family implements."""
 
     def adopt(
         self, model: AbstractModel, blueprint: dict[str, Any], feature_names: list[str] | None = None
@@ -202,7 +202,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fits):
         return self._remember("_log_likelihood", found)
 
     def _remember(self, name: str, evaluation: Any) -> Any:
-        """Keep an evaluation of the model as it is, and forget those of another model."""
+        """Store an evaluation of the current model, and discard those of another model."""
         self._remembered(name)
         setattr(self, name, evaluation)
         return evaluation

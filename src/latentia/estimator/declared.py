@@ -79,7 +79,7 @@ def param(
         default: its default.
         doc: what it is, in a sentence.
         check: called with the name and the value; raises where the value does not do.
-        kw_only: False lets it be given without its name.
+        kw_only: False also allows it to be given without its name.
         formerly: the name that it had in earlier releases.
     """
     return _Entry({"default": default, "doc": doc, "check": check, "formerly": formerly, "positional": not kw_only})

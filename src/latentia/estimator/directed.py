@@ -45,7 +45,7 @@ class DirectedEstimator(Objective, GradientEstimator):
     n_draws: int = param(
         default=1,
         check=checks.integer(1),
-        doc='draws of the latents for each example; the bound "iwae" rises with it.',
+        doc='samples of the latents for each example; the bound "iwae" rises with their number.',
         formerly="k",
     )
     gradient: str = param(
@@ -60,17 +60,17 @@ class DirectedEstimator(Objective, GradientEstimator):
     free_bits: float = param(
         default=0.0,
         check=checks.number(0),
-        doc="nats of divergence that each latent may have without paying.",
+        doc="divergence of each latent, in nats, that is not penalised.",
     )
     temperature: float = param(
-        default=0.5, check=checks.number(0, open_low=True), doc='of relaxed draws ("gumbel").'
+        default=0.5, check=checks.number(0, open_low=True), doc='temperature of the relaxed samples ("gumbel").'
     )
 
     objective = changed(default="elbo", doc='"elbo", "iwae", or an objective object.')
     learning_rate = 0.001
     early_stopping = changed(doc="stop when the bound of held-out rows no longer rises.")
     monitor = changed(
-        doc='the bound of a few training rows as a metric after every epoch: "auto" and "always" follow it, None '
+        doc='whether to record the bound of a few training rows after every epoch: "auto" and "always" do, None '
         "does not."
     )
 
@@ -105,7 +105,7 @@ class DirectedEstimator(Objective, GradientEstimator):
     def gradient_variance(
         self, X: Any, *, gradients: Any = None, n_repeats: int = 64, show: bool = True, random_state: Any = 0
     ) -> dict[str, dict[str, Any]]:
-        """How noisy each way to estimate the recognition network's gradient is, at the model as it is now.
+        """Bias and variance of the estimators of the recognition network's gradient, at the current model.
 
         Args:
             X: rows; their mean gradient is estimated again and again with fresh draws.

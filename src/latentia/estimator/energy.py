@@ -18,7 +18,7 @@ class NoiseSamples(Parameters):
     noise_ratio: int = param(
         default=1,
         check=checks.integer(1),
-        doc="noise samples for each example, for the objectives that contrast data with noise.",
+        doc="noise samples per example, for noise-contrastive objectives.",
     )
 
 
@@ -31,7 +31,7 @@ class ExpertFunctions(Parameters):
         doc='φ: "student_t", "log_cosh" (also called "logistic"), "charbonnier", "gsm" (a mixture of Gaussians '
         'whose weights are learned), "gaussian".',
     )
-    ridge: float = param(default=0.01, check=checks.number(0), doc="ε at the start; it is learned too.")
+    ridge: float = param(default=0.01, check=checks.number(0), doc="initial value of ε, which is learned too.")
 
 
 class EnergyEstimator(Objective, Chains, NoiseSamples, GradientEstimator):
@@ -44,8 +44,8 @@ class EnergyEstimator(Objective, Chains, NoiseSamples, GradientEstimator):
     )
     learning_rate = 0.003
     monitor = changed(
-        doc='the score-matching objective of a few training rows as a metric after every epoch: "auto" and '
-        '"always" follow it, None does not.'
+        doc='whether to record the score-matching objective of a few training rows after every epoch: "auto" and '
+        '"always" do, None does not.'
     )
 
     def _objective_numbers(self) -> dict[str, Any]:

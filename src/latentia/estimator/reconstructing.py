@@ -1,4 +1,4 @@
-"""The base class of estimators that learn to rebuild their data from a code."""
+"""The base class of estimators that learn to reconstruct their data from a code."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ class ReconstructionEstimator(Layers, GradientEstimator):
     corruption: Kind | None = param(
         default=None,
         check=checks.one_of(*get_args(Kind), None),
-        doc='what is done to x before it is encoded, anew at every step: "masking", "gaussian", "salt_and_pepper", '
-        "or None.",
+        doc='corruption of x before encoding, new at every step: "masking", "gaussian", "salt_and_pepper", or '
+        "None.",
     )
     corruption_level: float = param(
         default=0.25,
         check=checks.number(0),
-        doc="part of the entries that is masked or set to an extreme; for Gaussian noise its standard deviation "
-        "(for real data in units of each column's own).",
+        doc="fraction of the entries that are masked or set to an extreme; for Gaussian noise its standard "
+        "deviation (for real data in units of each column's standard deviation).",
     )
     emphasis: float = param(
         default=0.5,
         check=checks.number(0, 1),
-        doc="e: corrupted entries weigh 2e in the loss and others 2(1 − e); 0.5 treats them alike, 1 looks at "
-        "corrupted ones alone.",
+        doc="e: corrupted entries weigh 2e in the loss and others 2(1 − e); 0.5 weighs all equally, 1 uses only "
+        "corrupted ones.",
     )
 
     learning_rate = 0.001
     momentum = changed(doc="decay of past gradients; 0 means the optimiser's usual value.")
     early_stopping = changed(doc="stop when the loss of held-out rows no longer falls.")
     monitor = changed(
-        doc='the loss of a few training rows, uncorrupted, as a metric after every epoch: "auto" and "always" '
-        "follow it, None does not."
+        doc='whether to record the loss of a few uncorrupted training rows after every epoch: "auto" and '
+        '"always" do, None does not.'
     )
 
     #: Parameters of families that let their user choose.

@@ -1,7 +1,6 @@
-"""What a model weighs its inputs with: rows as wide as the data, read off the parameters without computing.
+"""The input weights of a model: rows as wide as the data, read off the parameters without computing.
 
-Pictures that must be there at once (notebooks), and pictures of models that cannot map a latent back to the data,
-are made from these.
+Notebooks draw them, because this is fast; reports draw them for models that cannot map a latent back to the data.
 """
 
 from __future__ import annotations

@@ -66,23 +66,23 @@ class BoltzmannMachine(Components, GreyValues, MeanField, NoiseSamples, Abstract
     units: str = param(
         default="bernoulli",
         check=checks.one_of("bernoulli", "spin"),
-        doc='"bernoulli" ({0, 1}) or "spin" ({−1, +1}), for visible and hidden units alike.',
+        doc='"bernoulli" ({0, 1}) or "spin" ({−1, +1}), for visible and hidden units.',
     )
     edges: Any = param(
         default=None,
         doc="which units are coupled: pairs of their numbers, visible units first, each pair once. None couples "
-        "any two. ``latentia.ops.lattice.grid_edges`` makes those of a lattice.",
+        "all pairs. ``grid_edges`` in ``latentia.ops.lattice`` returns those of a lattice.",
     )
     positive: str = param(
         default="mean_field",
         check=checks.one_of(*POSITIVE),
-        doc='how the data enter where there are hidden units: by "mean_field" (a bound) or "sampled" (Gibbs '
-        "sampling with x held, exact in the limit of many rounds).",
+        doc='positive phase of a model with hidden units: "mean_field" (a bound) or "sampled" (Gibbs sampling '
+        "with x held, exact in the limit of many rounds).",
     )
 
     n_components = changed(default=0, check=checks.integer(0), doc="number of hidden units; 0 for none.")
     binarize = changed(
-        doc='what to do with data in [0, 1] for Bernoulli units: None refuses them, "sample" samples each entry '
+        doc='treatment of data in [0, 1] for Bernoulli units: None refuses them, "sample" samples each entry '
         'from a Bernoulli distribution at every training step, "threshold" cuts at ½.'
     )
     objective = changed(
@@ -91,12 +91,12 @@ class BoltzmannMachine(Components, GreyValues, MeanField, NoiseSamples, Abstract
     )
     rounds = changed(doc="rounds of mean field, or sweeps with x held, for every batch.")
     learning_rate = 0.05
-    weight_decay = changed(doc="shrinkage of the couplings per unit of learning rate.")
+    weight_decay = changed(doc="decay of the couplings per unit of learning rate.")
     weight_scale = changed(doc="standard deviation of the initial couplings.")
     monitor = changed(
         doc="the pseudo-likelihood of a few training rows as a metric, or with hidden units the squared error of "
-        'predicting each visible unit from all others: "auto" follows it where that is cheap, "always" in any '
-        "case, None follows nothing and notices no collapse."
+        'predicting each visible unit from all others: "auto" records it if it is cheap, "always" in any '
+        "case. None records nothing and does not detect a collapse."
     )
 
     # -- learning ------------------------------------------------------------------------------------------

@@ -79,8 +79,8 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
     discriminative: float = param(
         default=0.0,
         check=checks.number(0),
-        doc="weight of log p(label | x), by the means on the way up, beside the likelihood in those passes; 0 "
-        "is generative.",
+        doc="weight of log p(label | x), computed from the means on the way up, relative to the likelihood in "
+        "the passes up and down; 0 is purely generative.",
     )
 
     hidden = changed(
@@ -93,7 +93,8 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
         '"gaussian" (real).',
     )
     objective = changed(
-        doc='how RBMs learn, layer by layer and on top: "pcd", "cd", "tempering", or a contrastive objective.',
+        doc='objective of the RBMs, layer by layer and on top: "pcd", "cd", "tempering", or a contrastive '
+        "objective.",
     )
     pretraining_epochs = changed(
         check=checks.integer(1),
@@ -105,12 +106,14 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
         doc="passes over the data, up and down through all layers; 0 leaves the layers as they are.",
     )
     learning_rate = changed(doc="step size at the start of every layer.")
-    early_stopping = changed(doc="stop going up and down when held-out rows are no longer reconstructed better.")
-    monitor = changed(
-        doc='the squared error of the reconstructions of a few training rows as a metric: "auto" or "always" '
-        "follow it, None does not.",
+    early_stopping = changed(
+        doc="stop the passes up and down when the reconstructions of held-out rows no longer improve."
     )
-    resume = changed(doc="go on from the folder's checkpoints.")
+    monitor = changed(
+        doc='whether to record the squared error of the reconstructions of a few training rows: "auto" and '
+        '"always" do, None does not.',
+    )
+    resume = changed(doc="continue from the folder's checkpoints.")
 
     # -- learning ------------------------------------------------------------------------------------------
 
@@ -128,7 +131,7 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
         return DBNModel.from_stack([stage.model for stage in stages])
 
     def _stage(self, model: DBNModel, index: int, weights: Any) -> Maker:
-        """The RBM between layers ``index`` and ``index + 1``; the last one sees the labels too."""
+        """The RBM between layers ``index`` and ``index + 1``; the last one includes the labels too."""
         depth, hidden = len(self.hidden), model.layers[index + 1]
         below = model.top.visible if index == depth - 1 else model.layers[index]
 
@@ -262,7 +265,7 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
 
     def score_samples(self, X: Any, n_samples: int = 100) -> np.ndarray:
         """A lower bound on log p(x) of every row, in nats, importance-weighted over ``n_samples`` paths."""
-        checks.integer(2)("n_samples", n_samples)  # one would not tell how noisy it is
+        checks.integer(2)("n_samples", n_samples)  # the noise cannot be estimated from one
         x = self._visibles(X, purpose="scoring")
         known = {"key": random.key(0), "n_samples": n_samples, "log_z": self.log_z().estimate}
         return likelihood.log_probabilities(self.model_, x, **known)
@@ -274,7 +277,7 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
         hold what is known of log Z from both sides; the likelihood itself may lie above all of them. Options go to
         :func:`latentia.likelihood.log_z` (``method``, ``n_temperatures``, ``n_chains`` …).
         """
-        checks.integer(2)("n_samples", n_samples)  # one would not tell how noisy it is
+        checks.integer(2)("n_samples", n_samples)  # the noise cannot be estimated from one
         x = self._visibles(X, purpose="scoring")
         known = {"key": random.key(0), "n_samples": n_samples, "normaliser": self.log_z(**options)}
         return self._remember("_log_likelihood", likelihood.log_likelihood(self.model_, x, **known))

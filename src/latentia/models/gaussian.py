@@ -77,15 +77,15 @@ class GaussianModel(EnergyEstimator):
     solver: str = param(
         default="closed_form",
         check=checks.one_of("closed_form", "score_matching", "gradient"),
-        doc='"closed_form" (maximum likelihood; iterative where the precision has given zeros), '
-        '"score_matching" (exact, a linear system), or "gradient", by the objective. The first two need the '
-        "data only through their covariance.",
+        doc='"closed_form" (maximum likelihood; iterative if the precision has given zeros), "score_matching" '
+        '(exact, a linear system), or "gradient", by the objective. The first two use only the covariance of '
+        "the data.",
     )
     ridge: float = param(
         default=1e-6,
         check=checks.number(0),
-        doc="part of the mean variance that those two add to every variance: an inverse exists even where "
-        "columns are constant or depend on each other.",
+        doc="fraction of the mean variance that those two add to every variance, so that an inverse exists even "
+        "if columns are constant or linearly dependent.",
     )
 
     objective = changed(
@@ -94,11 +94,11 @@ class GaussianModel(EnergyEstimator):
         '"conditional_nce", or an objective object.',
     )
     learning_rate = 0.01
-    weight_decay = changed(doc="shrinkage of the couplings per unit of learning rate.")
+    weight_decay = changed(doc="decay of the couplings per unit of learning rate.")
     early_stopping = changed(doc="stop when the likelihood of held-out rows no longer rises.")
     monitor = changed(
-        doc='the log-likelihood of a few training rows as a metric after every epoch: "auto" and "always" '
-        "follow it, None does not.",
+        doc='whether to record the log-likelihood of a few training rows after every epoch: "auto" and "always" '
+        "do, None does not.",
     )
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> GaussianEnergy:

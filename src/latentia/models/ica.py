@@ -66,7 +66,7 @@ Value = Float[Array, " d"]
 Code = Float[Array, " k"]
 Rows = Float[Array, "n d"]
 
-#: Correlation matrices with a smaller eigenvalue belong to data that float32 cannot tell from flat ones.
+#: Data whose correlation matrix has a smaller eigenvalue are numerically singular in float32.
 FLAT = 1e-11
 SOLVERS = ("quasi_newton", "natural_gradient", "gradient")
 
@@ -258,17 +258,16 @@ class ICA(EnergyEstimator):
     n_components: int | None = param(
         default=None,
         check=checks.integer(1, optional=True),
-        doc="number of sources; as many as the data have features if None. Fewer are sought among as many "
-        "principal components, and the others are taken as Gaussian; more make an overcomplete energy "
-        'without a likelihood, for ``solver="gradient"``.',
+        doc="number of sources; as many as the data have features if None. If fewer, they are estimated in as "
+        "many principal components, and the other components are modelled as Gaussian; if more, the model is "
+        'an overcomplete energy without a likelihood, for ``solver="gradient"``.',
         kw_only=False,
     )
     density: str = param(
         default="sech",
         check=checks.one_of(*sources.SOURCES),
-        doc='of the sources: "sech" (the usual one, with score tanh), "logistic", "student_t", "laplace" (with '
-        'a round top), all super-Gaussian; "extended" chooses between super- and sub-Gaussian for each '
-        "source.",
+        doc='density of the sources: "sech" (the usual one, with score tanh), "logistic", "student_t", "laplace" '
+        '(with a round top), all super-Gaussian; "extended" selects super- or sub-Gaussian for each source.',
     )
     solver: str = param(
         default="quasi_newton",
@@ -285,7 +284,7 @@ class ICA(EnergyEstimator):
     max_iter: int = param(
         default=500,
         check=checks.integer(1),
-        doc='most iterations of "quasi_newton", each of which sees all rows.',
+        doc='maximal number of iterations of "quasi_newton", each over all rows.',
     )
 
     objective = changed(
@@ -294,20 +293,20 @@ class ICA(EnergyEstimator):
         '"nce", "conditional_nce", or an objective object.',
     )
     n_sampler_steps = changed(doc="sampler steps per update, for objectives with chains.")
-    noise_ratio = changed(doc="noise samples for each example, for objectives that contrast the data with noise.")
+    noise_ratio = changed(doc="noise samples per example, for noise-contrastive objectives.")
     n_epochs = changed(doc="passes over the data of the other two solvers.")
     batch_size = changed(doc='rows per update of the other two; "quasi_newton" always takes all.')
     learning_rate = 0.03
-    weight_decay = changed(doc='shrinkage of the filters per unit of learning rate, for ``solver="gradient"``.')
+    weight_decay = changed(doc='decay of the filters per unit of learning rate, for ``solver="gradient"``.')
     clip = 10.0
     averaging = changed(
         doc="decay of a running average of the parameters that becomes the final model; 0 for none. For "
         '``solver="gradient"``.',
     )
     monitor = changed(
-        doc="the log-likelihood (of an overcomplete model, the score-matching objective) of a few training rows "
-        'as a metric after every epoch: "auto" and "always" follow it, None does not; "quasi_newton" '
-        "reports that of all rows in any case.",
+        doc="whether to record the log-likelihood (for an overcomplete model, the score-matching objective) of a "
+        'few training rows after every epoch: "auto" and "always" do, None does not; "quasi_newton" always '
+        "reports that of all rows.",
     )
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> AbstractICAModel:

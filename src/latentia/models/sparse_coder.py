@@ -27,8 +27,7 @@ class GivenDictionary(Parameters):
 
     dictionary: Any = param(
         default=None,
-        doc="atoms in rows, ``(n_components, n_features)``, or the .npy file that holds them; None takes rows "
-        "of the data.",
+        doc="atoms in rows, ``(n_components, n_features)``, or an .npy file of them; None takes rows of the data.",
         kw_only=False,
     )
 
@@ -54,12 +53,12 @@ class SparseCoder(SparseEstimator, GivenDictionary):
     n_components: int | None = param(
         default=None,
         check=checks.integer(1, optional=True),
-        doc="how many rows of the data to take where there is no dictionary; as many as features if None.",
+        doc="number of rows of the data to use as atoms if there is no dictionary; the number of features if None.",
     )
 
-    center = changed(doc="subtract the mean of the data that ``fit`` saw first, and add it in reconstructions.")
-    random_state = changed(doc="seed of the choice of rows where there is no dictionary.")
-    verbose = changed(doc="not used; here for the sake of uniformity.")
+    center = changed(doc="subtract the mean of the training data first, and add it in reconstructions.")
+    random_state = changed(doc="seed for the choice of rows if there is no dictionary.")
+    verbose = changed(doc="not used.")
 
     def _learn(self, X: Examples, y: Any, weights: np.ndarray | None) -> None:
         """Check the dictionary against the data; nothing is learned, but the mean that ``center`` takes off."""
