@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 from latentia.core.errors import UnknownNameError
+
+
+#: Examples for the tiny configurations, by kind: a function of a random generator and their number. A family whose
+#: examples are not one matrix (images, pairs, sequences) brings a kind of its own.
+TINY_BATCHES: dict[str, Callable[[Any, int], Any]] = {
+    "binary": lambda rng, n: rng.integers(0, 2, (n, 5)).astype("float32"),
+    "real": lambda rng, n: rng.normal(size=(n, 3)).astype("float32"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +28,7 @@ class Family:
         title: a short description.
         kind: its group in the overview.
         tiny: parameters of a configuration small enough to enumerate, for the conformance tests.
-        tiny_data: the data of the tiny configuration: "binary" or "real".
+        tiny_data: the data of the tiny configuration, a name of :data:`TINY_BATCHES`.
     """
 
     name: str
@@ -36,14 +45,14 @@ class Family:
 
     def tiny_model(self) -> Any:
         """A fresh model of the tiny configuration, to read its capabilities."""
+        estimator = self.estimator()(**self.tiny)
+        return estimator.build(estimator._blueprint(estimator._accept(self.tiny_batch(), reset=True)))
+
+    def tiny_batch(self, n: int = 20) -> Any:
+        """``n`` examples of the family's own kind, as ``fit`` takes them."""
         import numpy as np
 
-        from latentia.ops.examples import Examples
-
-        rng = np.random.default_rng(0)
-        rows = rng.integers(0, 2, (20, 5)) if self.tiny_data == "binary" else rng.normal(size=(20, 3))
-        estimator = self.estimator()(**self.tiny)
-        return estimator.build(estimator._blueprint(Examples(rows.astype(np.float32))))
+        return TINY_BATCHES[self.tiny_data](np.random.default_rng(0), n)
 
     @property
     def class_name(self) -> str:
