@@ -9,7 +9,6 @@ from typing import Any
 
 from latentia.core.errors import UnknownNameError
 
-
 #: Examples for the tiny configurations, by kind: a function of a random generator and their number. A family whose
 #: examples are not one matrix (images, pairs, sequences) brings a kind of its own.
 TINY_BATCHES: dict[str, Callable[[Any, int], Any]] = {
