@@ -270,3 +270,14 @@ def test_names_that_moved_are_found_with_a_warning():
     with pytest.warns(DeprecationWarning, match="patchwise"):
         from latentia.estimator.patchwise import denoise_image
     assert denoise_image.__module__ == "latentia.imaging.patchwise"
+
+
+def test_every_capability_says_what_it_gives():
+    """The lists in the docstring and in the documentation are made from that."""
+    from latentia.core import capabilities
+
+    classes = [each for each in vars(capabilities).values() if isinstance(each, type)]
+    ours = {each for each in classes if issubclass(each, AbstractModel) and each is not AbstractModel}
+    assert {each for each, _, _ in capabilities.table()} == ours
+    for each, written, gives in capabilities.table():
+        assert gives and f"``{each.__name__}`` ({', '.join(written)}): {gives}" in capabilities.__doc__

@@ -108,3 +108,8 @@ def table() -> list[tuple[type[AbstractModel], list[str], str]]:
     """(capability, methods to write, what they give), in the order of the modules."""
     found = [each for each in globals().values() if isinstance(each, type) and "gives" in vars(each)]
     return [(each, methods(each), each.gives) for each in found]
+
+
+__doc__ = f"{__doc__}\n" + "".join(  # the list is made here, so that it is never another one
+    f"- ``{each.__name__}`` ({', '.join(written)}): {gives}\n" for each, written, gives in table()
+)
