@@ -8,8 +8,9 @@ the temperature of the likelihood alone: with the prior heated too many atoms ar
 localised. The class itself has ``--annealed posterior --temperature 1.7 --n-init 4`` as defaults.
 
 A Gabor function is fitted to every atom (:mod:`latentia.ops.gabor`); an atom counts as localised and oriented if
-the fit explains at least 70 % of it. As a comparison the same is done for patches themselves and for atoms whose pixels are shuffled. With ``--out`` the
-atoms are kept in ``atoms.npy`` and drawn in ``atoms.png``. ``--patches FILE`` takes patches from a ``.npy`` file.
+the fit explains at least 70 % of it. As a comparison the same is done for patches themselves and for atoms whose
+pixels are shuffled. With ``--out`` the atoms are kept in ``atoms.npy`` and drawn in ``atoms.png``.
+``--patches FILE`` takes patches from a ``.npy`` file.
 """
 
 from __future__ import annotations
