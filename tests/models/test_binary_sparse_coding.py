@@ -23,6 +23,7 @@ from latentia.inference import (
     TruncatedInference,
     variational_energy,
 )
+from latentia.inference.states import Truncated
 from latentia.learning.em import EM
 from latentia.likelihood.precision import double
 
@@ -98,9 +99,14 @@ def test_energy_and_exact_posterior(shared):
 def test_the_heated_models_posterior_is_a_power_of_the_posterior():
     model = random_model(3)
     x = rows_of(model, 10)
-    hot = posteriors(model.heated(jnp.asarray(2.5)), x, Enumeration())
-    wanted = log_joint(model, x) / 2.5
-    np.testing.assert_allclose(table(hot), np.exp(wanted - logsumexp(wanted, axis=1, keepdims=True)), atol=1e-12)
+    joint = log_joint(model, x)
+    b = np.asarray(model.bias)
+    prior = (STATES * np.log(expit(b)) + (1 - STATES) * np.log(expit(-b))).sum(1)
+    for wanted, with_prior in ((joint / 2.5, True), (prior + (joint - prior) / 2.5, False)):
+        hot = posteriors(model.heated(jnp.asarray(2.5), prior=with_prior), x, Enumeration())
+        np.testing.assert_allclose(
+            table(hot), np.exp(wanted - logsumexp(wanted, axis=1, keepdims=True)), atol=1e-12
+        )
 
 
 @pytest.mark.usefixtures("x64")
@@ -188,6 +194,20 @@ def test_the_m_step_is_where_the_slope_is_zero(inference, shared):
     assert max(float(np.abs(g).max()) for g in jax.tree.leaves(eqx.filter_grad(expected)(model))) > 0.1
 
 
+@pytest.mark.parametrize("rate", [0.05, 0.9])
+def test_more_atoms_than_features_or_examples(rate):
+    """Moments of 600 atoms are singular, and those of float32 not even that: rounding makes them indefinite."""
+    rng = np.random.default_rng(0)
+    model = random_model(13, d=8, k=600, shared=True, dtype=jnp.float32)
+    x = jnp.asarray(rng.normal(size=(40, 8)), jnp.float32)
+    states = jnp.asarray(np.repeat(rng.random((1, 4, 600)) < rate, 40, axis=0), jnp.float32)
+    new = model.m_step(x, Truncated(states, jnp.full((40, 4), -np.log(4), jnp.float32)), jnp.ones(40))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(new))
+    # All examples have one posterior here: the best that W does is their mean.
+    used = np.asarray(jnp.mean(states[0], axis=0)) @ np.asarray(new.weights).T
+    np.testing.assert_allclose(used, np.asarray(x).mean(0), atol=0.05)
+
+
 def climbed(model, x, learner, n, weights=None):
     state = learner.init(model, x, key=jax.random.key(0))
     step = eqx.filter_jit(lambda m, s, k: learner.step(m, x, weights, s, key=k, since=1))
@@ -244,6 +264,12 @@ def test_annealing_ends_at_temperature_one():
     cold, _ = climbed(random_model(8), x, EM(Enumeration()), 6)
     warm, _ = climbed(random_model(8), x, EM(Enumeration(), temperature=1.0, n_annealing=4), 6)
     np.testing.assert_array_equal(cold.weights, warm.weights)
+    likelihood_only, _ = climbed(
+        random_model(8), x, EM(Enumeration(), temperature=4.0, n_annealing=4, heat_prior=False), 1
+    )
+    hot = random_model(8).heated(jnp.asarray(4.0), prior=False)
+    wanted = random_model(8).m_step(x, posteriors(hot, x, Enumeration()), jnp.ones(60))
+    np.testing.assert_allclose(likelihood_only.weights, wanted.weights, atol=1e-10)
     with pytest.raises(ParameterError, match="temperature"):
         EM(temperature=0.5)
 

@@ -21,6 +21,7 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import cho_factor, cho_solve
 from jax.scipy.special import logit
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -142,35 +143,39 @@ class BinarySparseCodingModel(
         """The sites given x: coupled by G without its diagonal."""
         beta = self.precision()
         scaled = self.weights * jnp.sqrt(beta)[:, None]
-        gram = scaled.T @ scaled
-        own = jnp.diagonal(gram)
-        field = self.bias + (x * beta) @ self.weights - 0.5 * own
+        with jax.default_matmul_precision("highest"):
+            gram = scaled.T @ scaled
+            own = jnp.diagonal(gram)
+            field = self.bias + (x * beta) @ self.weights - 0.5 * own
         constant = jnp.sum(softplus(self.bias)) + 0.5 * beta @ x**2 + self._log_noise()
         return CoupledSites(field, gram - jnp.diag(own), constant)
 
-    def heated(self, temperature: Any) -> Self:
-        """b/T and β/T: every term of the energy that z is in, divided by T."""
+    def heated(self, temperature: Any, *, prior: bool = True) -> Self:
+        """b/T and β/T: every term of the energy that z is in, divided by T; b stays as it is without the prior."""
         cooler = self.log_precision - jnp.log(temperature)
-        return type(self)(self.weights, self.bias / temperature, cooler, self.inference)
+        return type(self)(self.weights, self.bias / temperature if prior else self.bias, cooler, self.inference)
 
     # -- learning ------------------------------------------------------------------------------------------
 
     def m_step(self, x: Float[Array, "n d"], posterior: SecondMoments, weights: Float[Array, " n"]) -> Self:
         """W = (⟨x zᵀ⟩ + εW)(⟨zzᵀ⟩ + εI)⁻¹, b the log-odds of ⟨z⟩, 1/β the mean of E_q[(x − Wz)²].
 
-        ⟨·⟩ averages over rows and their posteriors, ε is :data:`RIDGE`. An atom that no example uses is put where
-        the worst-explained examples are.
+        ⟨·⟩ averages over rows and their posteriors, ε is :data:`RIDGE` and what rounding asks for. An atom that
+        no example uses is put where the worst-explained examples are.
         """
         share = weights / jnp.maximum(jnp.sum(weights), float(jnp.finfo(weights.dtype).tiny))
         means = jax.vmap(lambda q: q.mean())(posterior)
         weighted = means * share[:, None]
-        second = posterior.second_moment(share)
-        ridge = RIDGE * jnp.eye(second.shape[0], dtype=second.dtype)
-        crossed = weighted.T @ x + RIDGE * self.weights.T
-        atoms = cho_solve(cho_factor(second + ridge, lower=True), crossed).T
-        residual = x - means @ atoms.T
-        spread = second - weighted.T @ means
-        variance = share @ residual**2 + jnp.sum((atoms @ spread) * atoms, axis=1)
+        # Accelerators multiply float32 with 10 bits otherwise: too few for differences of moments.
+        with jax.default_matmul_precision("highest"):
+            second = posterior.second_moment(share)
+            ridge = _ridge(second)
+            crossed = weighted.T @ x + ridge * self.weights.T
+            held = second + ridge * jnp.eye(second.shape[0], dtype=second.dtype)
+            atoms = cho_solve(cho_factor(held, lower=True), crossed).T
+            residual = x - means @ atoms.T
+            spread = second - weighted.T @ means
+            variance = share @ residual**2 + jnp.sum((atoms @ spread) * atoms, axis=1)
         floor = _variance_floor(share @ x**2)
         variance = jnp.maximum(variance if self.log_precision.ndim else jnp.mean(variance), floor)
         rate = share @ means
@@ -224,6 +229,15 @@ class BinarySparseCodingModel(
 def _first_rate(k: int) -> float:
     """One atom on in the mean, but none more often than not."""
     return min(0.5, 1.0 / k)
+
+
+def _ridge(second: Float[Array, "k k"]) -> Scalar:
+    """ε = :data:`RIDGE` + √k·ulp·tr⟨zzᵀ⟩: rounded moments are not positive definite where many atoms are on.
+
+    Rounding moves the eigenvalues by about √k ulp times the largest, which the trace bounds.
+    """
+    k = second.shape[0]
+    return RIDGE + float(np.sqrt(k) * jnp.finfo(second.dtype).eps) * jnp.trace(second)
 
 
 def _variance_floor(squares: Float[Array, " d"]) -> Scalar:

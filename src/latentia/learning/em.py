@@ -9,7 +9,8 @@ Rubin, 1977). An approximate inference that starts from the posteriors of the pr
 
 Deterministic annealing (Ueda and Nakano, 1998) begins with the posteriors at a high temperature, p(z | x)^{1/T}:
 all explanations of an example then take part, and poor local maxima are passed by. The temperature falls to one
-geometrically, and what is reported is 𝓕 at temperature one throughout.
+geometrically, and what is reported is 𝓕 at temperature one throughout. Without the prior only the likelihood is
+heated, p(z) p(x | z)^{1/T}: codes that are sparse a priori then stay sparse while hot.
 """
 
 from __future__ import annotations
@@ -44,12 +45,14 @@ class EM(AbstractLearner):
         warm: start inference from the posteriors of the previous step, if it can; needs all rows in every batch.
         temperature: that of the posteriors at the start; 1 does not anneal.
         n_annealing: steps until the temperature is one.
+        heat_prior: whether the temperature is that of prior and likelihood, or of the likelihood alone.
     """
 
     inference: AbstractInference = Exact()
     warm: bool = eqx.field(static=True, default=True)
     temperature: float = eqx.field(static=True, default=1.0)
     n_annealing: int = eqx.field(static=True, default=0)
+    heat_prior: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
         if not self.temperature >= 1 or self.n_annealing < 0:
@@ -106,7 +109,7 @@ class EM(AbstractLearner):
         if isinstance(model, Heats) and self.anneals and state is not None:
             left = jnp.maximum(1 - state.count / self.n_annealing, 0.0).astype(float_type(model))
             metrics["temperature"] = self.temperature**left
-            hot = model.heated(metrics["temperature"])
+            hot = model.heated(metrics["temperature"], prior=self.heat_prior)
         begin_key, key = jax.random.split(key)
         if self.keeps_rows and state is not None:
             kept = state.posterior

@@ -36,11 +36,13 @@ from latentia.ops.compiling import jitted
 
 Inference = Literal["auto", "exact", "truncated", "mean_field", "parallel_mean_field", "gibbs"]
 Noise = Literal["shared", "per_feature"]
+Annealed = Literal["posterior", "likelihood"]
 
 #: Up to so many atoms "auto" goes through all their states.
 FEW = 10
-#: Rows on which starts are tried, and steps at temperature 1 before they are compared.
-START_ROWS, SETTLING = 4096, 10
+#: Rows on which starts are tried (at least so many, and so many for every atom: what is learned from too few is
+#: noise that EM hardly ever leaves), and steps at temperature 1 before they are compared.
+START_ROWS, ROWS_PER_ATOM, SETTLING = 4096, 100, 10
 
 
 class BinarySparseCoding(BatchEstimator):
@@ -84,11 +86,18 @@ class BinarySparseCoding(BatchEstimator):
     temperature: float = param(
         default=1.7, check=checks.number(1), doc="initial temperature of the posteriors; 1 does not anneal."
     )
+    annealed: Annealed = param(
+        default="posterior",
+        check=checks.one_of(*get_args(Annealed)),
+        doc='what the temperature is of: the whole "posterior", or the "likelihood" alone, which keeps codes '
+        "sparse while hot: for patches of photographs, with a temperature of 4.",
+    )
     n_annealing: int = param(default=50, check=checks.integer(0), doc="EM steps until the temperature is 1.")
     n_init: int = param(
         default=4,
         check=checks.integer(1),
-        doc="annealed starts, on up to 4096 rows each; the one with the best bound is continued with all rows.",
+        doc="annealed starts, on up to 4096 rows each (100 per atom, if that is more); the one with the best bound "
+        "goes on with all rows.",
     )
     n_epochs = changed(default=300)
     random_state = changed(doc="seed of the start.")
@@ -123,8 +132,13 @@ class BinarySparseCoding(BatchEstimator):
         """The best of the annealed starts."""
         del plan
         n_steps = self.n_annealing + SETTLING
-        learner = EM(self._inference(), temperature=self.temperature, n_annealing=self.n_annealing)
-        few = some_rows(rows.training, seed, rows.weights, START_ROWS)
+        learner = EM(
+            self._inference(),
+            temperature=self.temperature,
+            n_annealing=self.n_annealing,
+            heat_prior=self.annealed == "posterior",
+        )
+        few = some_rows(rows.training, seed, rows.weights, max(START_ROWS, ROWS_PER_ATOM * self.n_components))
         starts = []
         for start in range(self.n_init):
             settings = loop.Settings(n_steps, len(few), seed=seed, chunk=n_steps, stage=f"start {start + 1}")

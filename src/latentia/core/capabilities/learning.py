@@ -68,8 +68,8 @@ class Heats(AbstractModel):
     gives: ClassVar[str] = "EM with deterministic annealing"
 
     @abc.abstractmethod
-    def heated(self, temperature: Any) -> Self:
-        """A model whose p(z | x) is proportional to this one's to the power of 1/temperature."""
+    def heated(self, temperature: Any, *, prior: bool = True) -> Self:
+        """A model whose p(z | x) ∝ p(z, x)^{1/temperature}; p(z) p(x | z)^{1/temperature} without the prior."""
 
 
 class ClosedForm(AbstractModel):
