@@ -23,6 +23,7 @@ from latentia.commands.parameters import MANAGED, OBJECTS, descriptions
 from latentia.core import capabilities
 from latentia.core.algorithms import misfit
 from latentia.core.domains import KINDS
+from latentia.core.hooks import function_of
 from latentia.inference import SparseInference
 from latentia.learning import OBJECTIVES, fitting
 from latentia.learning.closed_form import ClosedFormML
@@ -91,9 +92,9 @@ def matrix() -> str:
     lines = [
         "# What learns what",
         "",
-        "An objective names what it needs of a model and in which domain its data must lie; a family's model has "
-        "what it has. This table follows from the two, for the families' default kinds of units. The tests train "
-        "every pair that fits and see the exact likelihood rise, and see every other pair refused.",
+        "An objective lists the capabilities that it needs and the domains of its data. This table "
+        "compares them with the models of the families, with their default units. The tests train every pair that "
+        "fits and check that the exact likelihood rises, and that every other pair is refused.",
         "",
         '<div class="upright" markdown="1">',
         "",
@@ -222,7 +223,7 @@ def _capabilities(model: Any) -> list[str]:
 def _learning(estimator: type, model: Any) -> str:
     learners = [name for name, learner in LEARNERS.items() if misfit(learner(), model) is None]
     names = [f"`{name}`" for name in fitting(model)] + learners
-    text = f"What fits its model: {', '.join(names)}."
+    text = f"Objectives that fit its model: {', '.join(names)}."
     parameters = inspect.signature(estimator).parameters
     if "objective" in parameters:
         return f"{text} The estimator takes `objective`, by default `{parameters['objective'].default!r}`."
@@ -255,13 +256,17 @@ def _methods(estimator: type) -> list[str]:
     """Public methods and properties that are ours, the family's own first."""
     rows = ["| method | what it does |", "|---|---|"]
     seen: set[str] = set()
+    lacks = estimator()._lacks
     for owner in estimator.__mro__:
         for name, member in vars(owner).items() if owner.__module__.startswith("latentia.") else ():
-            shown = inspect.isfunction(member) or isinstance(member, property)
-            if shown and not name.startswith("_") and name not in seen:
+            function = None if isinstance(member, classmethod) else function_of(member)
+            if function is not None and not name.startswith("_") and name not in seen:
                 seen.add(name)
-                call = f"{name}({', '.join(_arguments(member))})" if inspect.isfunction(member) else name
-                rows.append(f"| `{call}` | {_cell(_first_line(member))} |")
+                call = name if isinstance(member, property) else f"{name}({', '.join(_arguments(function))})"
+                why = lacks(name)
+                rows.append(
+                    f"| `{call}` | {_cell(_first_line(function)) if why is None else f'Absent: {_cell(why)}'} |"
+                )
     return rows
 
 

@@ -60,7 +60,7 @@ Every command takes --json and then prints one JSON object and nothing else, for
 terminals only, and not with --quiet.
 
 Exit codes: 0 done, 1 a bug of ours (LATENTIA_DEBUG=1 shows where), 2 a mistake that the message explains, 130
-interrupted by Ctrl-C, which saves what there is and says how to go on.
+interrupted by Ctrl-C, which saves the run and shows how to continue.
 """
 
 

@@ -16,10 +16,10 @@ class Family:
     Args:
         name: its name on the command line and in files.
         target: module and class of its estimator.
-        title: what it is, in a few words.
-        kind: which group of the overview it belongs to.
+        title: a short description.
+        kind: its group in the overview.
         tiny: parameters of a configuration small enough to enumerate, for the conformance tests.
-        tiny_data: what data the tiny configuration takes: "binary" or "real".
+        tiny_data: the data of the tiny configuration: "binary" or "real".
     """
 
     name: str
@@ -35,7 +35,7 @@ class Family:
         return getattr(importlib.import_module(module), attribute)
 
     def tiny_model(self) -> Any:
-        """A fresh model of the tiny configuration, to ask what it can do."""
+        """A fresh model of the tiny configuration, to read its capabilities."""
         import numpy as np
 
         from latentia.ops.examples import Examples
@@ -119,7 +119,7 @@ FAMILIES = (
     Family(
         "dictionary",
         "latentia.models.sparse_coding:DictionaryLearning",
-        "Dictionary learning: few atoms make every signal",
+        "Dictionary learning: every signal is a sum of a few atoms",
         "Sparse coding",
         {"n_components": 2, "alpha": 0.5},
         "real",
@@ -191,7 +191,7 @@ FAMILIES = (
     Family(
         "fields-of-experts",
         "latentia.models.fields_of_experts:FieldsOfExperts",
-        "Field of experts: filters that look everywhere alike",
+        "Field of experts: the same filters at every position",
         "Energies, experts and ICA",
         {"n_filters": 2, "filter_shape": (1, 2), "expert": "log_cosh", "ridge": 0.3},
         "real",

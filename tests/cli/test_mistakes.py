@@ -324,7 +324,7 @@ def test_a_ctrl_c_in_pretraining_can_be_resumed_too(
         patch.setattr(loop._Run, "advance", interrupted)
         message = shell.refused(*words, out, code=130)
     assert done == ["layer 1 of 2", "layer 1 of 2", "layer 2 of 2"][:n_chunks]
-    assert "What was learnt is in" in message
+    assert "The run so far is in" in message
     assert "--resume" in message
     before = json.loads((out / "config.json").read_text())
     assert before["data"]["name"] == "bars"

@@ -94,7 +94,7 @@ def test_domain_asked_for(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, np.array([[0.0, 2.0]]))
     assert load(path, domain="categorical").domain == "categorical"
-    with pytest.raises(DataError, match="'binary' was asked for"):
+    with pytest.raises(DataError, match="'binary' was requested"):
         load(path, domain="binary")
     with pytest.raises(ParameterError, match="domain must be"):
         load(path, domain="boolean")

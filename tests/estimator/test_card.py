@@ -16,6 +16,7 @@ from PIL import Image
 from sklearn.pipeline import make_pipeline
 
 from latentia import RBM, load
+from latentia.estimator import notebook
 from latentia.estimator.weights import input_weights, picture_shape
 from latentia.likelihood.result import LogLikelihood, LogZ
 from latentia.ops.examples import Examples

@@ -172,8 +172,18 @@ def test_a_shared_parameter_stands_in_the_source_once():
     # The same name stands for another quantity, or is of another type, in few families only.
     again = {name for name, count in counts.items() if count > 1}
     assert again <= {
-        *("activation", "beta", "code_activation", "decoder", "encoder", "hidden", "image_shape", "n_components"),
-        *("output", "ridge", "sigma", "solver", "tol", "visible"),
+        *(
+            "activation",
+            "beta",
+            "code_activation",
+            "decoder",
+            "encoder",
+            "hidden",
+            "image_shape",
+            "inference",
+            "n_components",
+        ),
+        *("output", "ridge", "sigma", "solver", "temperature", "tol", "visible"),
     }
 
 

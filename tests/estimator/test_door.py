@@ -7,6 +7,7 @@ import types
 
 import numpy as np
 import pandas as pd
+import polars
 import pytest
 import scipy.sparse as sp
 
@@ -46,7 +47,7 @@ def test_every_kind_of_rows_teaches_the_same(kind, tmp_path):
     made = {
         "list": lambda: X.tolist(),
         "pandas": lambda: pd.DataFrame(X, columns=list("abcdef")),
-        "polars": lambda: pytest.importorskip("polars").DataFrame(X, schema=list("abcdef")),
+        "polars": lambda: polars.DataFrame(X, schema=list("abcdef")),
         "tensor": lambda: Tensor(X),
         "map": lambda: np.load(tmp_path / "x.npy", mmap_mode="r"),
         "float64": lambda: X.astype(np.float64),

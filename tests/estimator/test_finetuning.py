@@ -548,7 +548,7 @@ def test_damaged_files_are_refused(rbm, X, y, tmp_path):
     with pytest.raises(FileFormatError, match="classifier_:biases.1"):
         latentia.load(path)
     write_arrays(path, arrays, {**description, "parts": {"oracle_": {}}})
-    with pytest.raises(FileFormatError, match="parts that this release does not know: oracle_"):
+    with pytest.raises(FileFormatError, match="parts that this release does not support: oracle_"):
         latentia.load(path)
     sizes = {**description["parts"]["classifier_"], "sizes": [8, 6, 3]}
     write_arrays(path, arrays, {**description, "parts": {"classifier_": sizes}})

@@ -208,8 +208,8 @@ def test_degenerate_signals_and_dictionaries(rule, gram):
 @pytest.mark.parametrize(
     ("options", "error", "match"),
     [
-        ({}, ParameterError, "must know when to stop"),
-        ({"n_nonzero": 31}, ParameterError, r"more atoms than the dictionary has \(30\)"),
+        ({}, ParameterError, "needs a stopping rule"),
+        ({"n_nonzero": 31}, ParameterError, r"more than the 30 atoms"),
         ({"n_nonzero": 0}, ParameterError, "positive integer"),
         ({"n_nonzero": 2.5}, ParameterError, "positive integer"),
         ({"error": -1.0}, ParameterError, "not negative"),

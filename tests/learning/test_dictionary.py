@@ -322,7 +322,7 @@ def test_partial_fit_is_fit_on_the_same_stream(X, update):
     for rows in RowOrder(len(X), 50, seed).rows(0, 12):
         pieces.partial_fit(X[rows])
     np.testing.assert_allclose(pieces.components_, whole.components_, atol=2e-4)
-    with pytest.raises(ParameterError, match="sees all rows at once"):
+    with pytest.raises(ParameterError, match="uses all rows at once"):
         DictionaryLearning(**{**once, "update": "mod"}).partial_fit(X)
 
 

@@ -18,6 +18,7 @@ from latentia.core.capabilities import FreeEnergy
 from latentia.core.errors import CapabilityError, ParameterError
 from latentia.core.space import Space
 from latentia.energies.rbm import RBMModel
+from latentia.inference.enumeration import state
 from latentia.likelihood import enumeration
 from latentia.likelihood.precision import batch_to_double, double, to_double
 
@@ -64,7 +65,7 @@ def test_state_number_runs_through_all_values():
     spaces = {"a": Space("binary", (2,)), "b": (Space("categorical", (2, 3)), Space("spin", (1, 2)))}
     count = 4 * 9 * 4
     with double():
-        states = jax.vmap(lambda i: enumeration.state(spaces, i))(jnp.arange(count))
+        states = jax.vmap(lambda i: state(spaces, i, jnp.float32))(jnp.arange(count))
     rows = np.concatenate([np.asarray(leaf).reshape(count, -1) for leaf in jax.tree.leaves(states)], axis=1)
     wanted = [leaf.reshape(count, -1) for leaf in jax.tree.leaves(space.enumerate_states(spaces))]
     assert {tuple(r) for r in rows} == {tuple(r) for r in np.concatenate(wanted, axis=1)}

@@ -355,7 +355,7 @@ def test_bars_are_found(inference, side):
 @pytest.mark.parametrize("inference", ["auto", "truncated", "mean_field", "parallel_mean_field", "gibbs"])
 def test_the_estimator_with_every_inference(inference, tmp_path):
     X = bar_rows(60, 2, 0.3)
-    small = {"n_components": 4, "n_annealing": 3, "n_init": 2, "n_sweeps": 10, "n_states": 6}
+    small = {"n_components": 4, "n_annealing": 3, "n_init": 2, "n_sweeps": 10, "n_best_states": 6}
     coder = BinarySparseCoding(
         **small, inference=inference, noise="per_feature", n_epochs=6, tol=0.0, random_state=0
     ).fit(X)

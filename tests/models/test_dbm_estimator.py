@@ -18,6 +18,7 @@ from latentia import DBM
 from latentia.core.errors import DataError, ParameterError, RunFolderError, UnknownNameError
 from latentia.inference import infer_means
 from latentia.models.dbm import Copies
+from latentia.ops.examples import Examples
 
 pytestmark = pytest.mark.usefixtures("hasty")
 
@@ -242,7 +243,9 @@ def test_partial_fit_knows_labels_by_their_names(data):
     y = np.array(list("abc") * 20)
     dbm = DBM(**SMALL).partial_fit(X, y)
     later = y != "a"
-    assert dbm._more_rows(X[later], y[later])[:4, -1].tolist() == [1, 2, 1, 2]
+    rows = Examples(X[later])
+    learned = dbm._to_learn(rows, dbm._more_targets(rows, y[later]), dbm.model_.x_space)
+    assert learned.parts.label[:4].tolist() == [1, 2, 1, 2]
     assert dbm._more_rows(X[:1], ["c"])[:, -1].tolist() == [2]  # one class is enough to go on with
     with pytest.raises(DataError, match="'z'"):
         dbm.partial_fit(X, np.where(later, y, "z"))

@@ -338,7 +338,7 @@ def test_no_reweighting_raises_the_objective_and_the_end_is_a_minimum(expert):
     task = restoration.Task(image, free, *numbers)
     field = model.field()
     value = eqx.filter_jit(restoration.objective)
-    step = eqx.filter_jit(lambda x, n: restoration.with_moments(field, task, x, max_steps=n, tol=1e-9))
+    step = eqx.filter_jit(lambda x, n: restoration.settled(field, task, x, max_steps=n, tol=1e-9))
     path, x = [float(value(field, task, image))], image
     for _ in range(12):
         x = step(x, 1)[0]
@@ -448,7 +448,7 @@ def test_mistakes_with_images_are_explained():
         field.denoise(np.zeros((6, 2)), 1.0)
     with pytest.raises(DataError, match="no images"):
         field.denoise([], 1.0)
-    for mask, why in ((~some | some, "nothing to fill in"), (some & False, "nothing to go by")):
+    for mask, why in ((~some | some, "nothing to fill in"), (some & False, "at least one must be known")):
         with pytest.raises(DataError, match=why):
             field.inpaint(image, mask)
     with pytest.raises(DataError, match="Mask 0 has shape \\(3, 3\\)"):

@@ -245,6 +245,6 @@ def test_wrong_data_are_explained(data):
 def test_layers_may_learn_at_a_rate_of_their_own(data):
     stack = StackedAutoencoder(hidden=(4, 2), pretraining_learning_rate=0.5, **SHORT)
     stack.blueprint_ = stack._blueprint(Examples(data[0]))
-    stage = stack._denoiser(0, None)(data[0], jax.random.key(0))
+    stage = stack._denoiser(0, None)(Examples(data[0]), jax.random.key(0))
     assert float(stage.learner.optimizer.learning_rate) == pytest.approx(0.5)
     assert eqx.is_array(stage.model.encoder.layers[0].weights)

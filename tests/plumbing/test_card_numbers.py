@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from latentia import PPCA, RBM, plot
+from latentia.estimator import notebook
 from latentia.likelihood.result import LogLikelihood
 
 RNG = np.random.default_rng(4)

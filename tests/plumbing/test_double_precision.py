@@ -51,6 +51,7 @@ USED = {
     "cd": "rbm",
     "pcd": "rbm",
     "tempering": "gaussian-rbm",
+    "exact": "rbm",
     "hybrid": "product-of-experts",
     "score_matching": "product-of-experts",
     "sliced_score_matching": "product-of-experts",
@@ -313,7 +314,9 @@ def test_chains_of_every_sampler_keep_all_types(make, names, x64):
         model, sampler = _single_model(name), make()
         x = _visibles(_family(name), model)
         fixed = jax.tree.map(lambda a: jnp.ones(a.shape, bool), x)
-        run = eqx.filter_eval_shape(samplers.chains._sample, sampler, model, x, fixed, 1, 2, 1, jax.random.key(0))
+        run = eqx.filter_eval_shape(
+            samplers.chains._sample, sampler, model, x, None, fixed, 1, 2, 1, jax.random.key(0)
+        )
         assert_single(run[:3])
 
 

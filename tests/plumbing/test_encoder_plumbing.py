@@ -100,7 +100,6 @@ class Watched(CodeDistance):
 @pytest.mark.parametrize("kept", [np.asarray, sp.csr_matrix])
 def test_codes_follow_their_signals_and_every_stage_has_an_order_of_its_own(monkeypatch, kept):
     monkeypatch.setattr(encoders, "CodeDistance", Watched)
-    monkeypatch.setattr(encoders, "BLOCK", 7)
     Watched.seen.clear()
     numbers = np.arange(1, N + 1, dtype=np.float32)
     signals = np.column_stack([numbers, X[:, 1:]])

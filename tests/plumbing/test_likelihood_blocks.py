@@ -13,7 +13,7 @@ import pytest
 
 from latentia import DBM, DBN, RBM, VAE, likelihood, units
 from latentia.energies.rbm import RBMModel
-from latentia.estimator import rows
+from latentia.estimator import notebook, rows
 from latentia.likelihood import ais, annealing, enumeration, importance, latent_annealing, undirected
 from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.ops.examples import Examples
@@ -274,9 +274,9 @@ def test_what_was_remembered_of_another_model_is_not_used(change):
         assert estimator.log_z() is before  # remembered
         found = estimator.log_likelihood(ROWS)
         assert found.estimate == pytest.approx(log_p(estimator.model_, ROWS).mean(), rel=1e-9)
-        assert f"<b>{found.estimate:.2f}".replace("-", "−") in card.card(estimator)
+        assert f"<b>{found.estimate:.2f}".replace("-", "−") in notebook.card(estimator)
         change(estimator)
-        assert "Mean log-likelihood" not in card.card(estimator)
+        assert "Mean log-likelihood" not in notebook.card(estimator)
         np.testing.assert_allclose(estimator.score_samples(ROWS), log_p(estimator.model_, ROWS), rtol=1e-4)
         assert estimator.log_z() is not before
 

@@ -34,6 +34,7 @@ PAIRS = [
         for name, family in zip(["cd", "pcd", "tempering", "ratio_matching"], ["rbm"] * 4, strict=True)
     ),
     ("cd", "dbm"),
+    ("exact", "rbm"),
     ("hybrid", "gaussian"),
     ("score_matching", "product-of-experts"),
     ("sliced_score_matching", "gaussian"),

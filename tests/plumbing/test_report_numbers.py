@@ -97,8 +97,8 @@ def test_the_summary(told, known, kind):
     text = words(html)
     assert f" 60 training rows of {known.X.shape[1]} features." in text
     changed = {
-        "rbm": "n_components = 5 instead of 256 n_epochs = 4 instead of 20 batch_size = 20 instead of 100 "
-        "weight_scale = 1.0 instead of 0.01 random_state = 3 instead of none All",
+        "rbm": "n_components = 5 instead of 256 weight_scale = 1.0 instead of 0.01 n_epochs = 4 instead of 20 "
+        "batch_size = 20 instead of 100 random_state = 3 instead of none All",
         "ppca": "Parameters random_state = 0 instead of none All",
     }[kind]
     assert changed in text
@@ -130,7 +130,7 @@ def test_curves_go_through_the_recorded_metrics(told, known, kind):
 @BOTH
 def test_activations_are_those_of_the_training_rows(told, known, kind):
     text = words(told.section(kind, "activations"))
-    assert "What the latents do on 40 training rows." in text
+    assert "Activations of the latents on 40 training rows." in text
     (everything, *rest) = told.figures(kind, "histogram")
     np.testing.assert_allclose(everything[0][0], known.codes, atol=2e-5)
     ends = (0, 1, 25) if kind == "rbm" else (known.codes.min(), known.codes.max(), 40)

@@ -147,7 +147,7 @@ def test_the_summary_says_what_was_run(page):
         "1.5 s",
         "n_components = 9",
         "Digits <b>scaled</b>.",
-        "thrown as a coin",
+        "sampled from a Bernoulli distribution",
         "JAX 0.10.2",
         "1 × cpu",
         "latentia fit rbm digits --n-components 9 --binarize sample",
@@ -302,7 +302,7 @@ def test_an_unknown_family_still_gives_a_page(run, add):
     add(run / "config.json", family="of-the-future")
     (run / "model.safetensors").unlink()
     page = Page(build_report([run]))
-    assert "does not know the model family" in page.text["run-1-summary"]
+    assert "has no model family" in page.text["run-1-summary"]
 
 
 def test_warnings_are_in_plain_words(run, add):

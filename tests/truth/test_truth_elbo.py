@@ -488,7 +488,7 @@ def test_chains_that_do_not_move_are_told_of(monkeypatch):
     model, rows = make((3,), seed=3), np.array([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
     options = {"n_temperatures": 7, "n_steps": 7, "n_chains": 200, "n_samples": 2000}
     result = importance.log_likelihood(model, rows, key=jax.random.key(0), **options)
-    assert "have not settled" in result.warning
+    assert "have not converged" in result.warning
 
 
 def test_annealing_brackets_the_likelihood_of_coins():

@@ -18,9 +18,9 @@ from latentia.core.space import KINDS, Domain, Space
 from latentia.datasets import load
 from latentia.estimator.drawing import known_as_a_whole
 from latentia.inference.amortised import Encoder
+from latentia.inference.enumeration import state
 from latentia.learning import noise as noises
 from latentia.likelihood import log_z, pseudo_log_likelihood
-from latentia.inference.enumeration import state
 from latentia.likelihood.precision import double
 
 RNG = np.random.default_rng(0)
@@ -66,7 +66,7 @@ def test_bounded_counts_are_enumerable_and_others_are_not():
     assert rows.max() == 3
     with double():
         mixed = (COUNTS, Space("categorical", (1, 3)))
-        each = [jax.tree.map(np.asarray, state(mixed, jnp.asarray(i))) for i in range(48)]
+        each = [jax.tree.map(np.asarray, state(mixed, jnp.asarray(i), jnp.float32)) for i in range(48)]
     found = {(*map(int, counts), int(one.argmax())) for counts, one in each}
     assert found == {(a, b, c) for a in range(4) for b in range(4) for c in range(3)}
     free = SPACES["count"]
@@ -188,7 +188,7 @@ def test_files_may_hold_counts_and_shares(tmp_path):
     np.save(tmp_path / "shares.npy", shares)
     assert load(tmp_path / "counts.npy", domain="count").domain == "count"
     assert load(tmp_path / "shares.npy", domain="simplex").domain == "simplex"
-    with pytest.raises(DataError, match=r"groups of 3 shares do not sum to 1.*domain='simplex' was asked for"):
+    with pytest.raises(DataError, match=r"groups of 3 shares do not sum to 1.*domain='simplex' was requested"):
         load(tmp_path / "counts.npy", domain="simplex")
     with pytest.raises(DataError, match="not a whole number of at least 0"):
         load(tmp_path / "shares.npy", domain="count")

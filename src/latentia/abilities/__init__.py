@@ -1,1 +1,1 @@
-"""What several families can do beside their model: labels, fine-tuning, encoders, sparse codes."""
+"""Abilities that several families share: labels, fine-tuning, encoders, sparse codes."""

@@ -1,18 +1,16 @@
 """Fine-tuning: a fitted generative model, unrolled into a feed-forward network, becomes a classifier.
 
-A host estimator says what its network is (``_feed_forward``: the hidden layers) and what it reads
-(``_network_inputs``), and gets ``finetune``, ``predict``, ``predict_proba`` and ``accuracy``. The generative model
-itself stays as it is. Hosts with label units of their own also say ``_label_probabilities`` and set ``classes_``;
-they can then predict before any fine-tuning.
+An estimator defines its network (``_feed_forward``: the hidden layers) and the inputs of the network
+(``_network_inputs``), and inherits ``finetune``, ``predict``, ``predict_proba`` and ``accuracy``. The generative
+model is not changed. Estimators with label units also define ``_label_probabilities`` and set ``classes_``;
+they can then predict without fine-tuning.
 """
 
 from __future__ import annotations
 
 import abc
-import functools
-import types
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self, TypeVar, cast
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import jax
 import numpy as np
@@ -24,8 +22,10 @@ from latentia.abilities import finetuning_run
 from latentia.abilities.finetuning_run import Lesson, Recipe
 from latentia.abilities.labels import class_codes, known_codes
 from latentia.core.errors import DivergenceError
+from latentia.core.hooks import hook
 from latentia.core.run_folder import held
 from latentia.estimator import checks, saving
+from latentia.estimator.absent import absent_if
 from latentia.estimator.declared import takes
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.weighing import checked_weights, rows_with_weight
@@ -33,29 +33,14 @@ from latentia.learning import fit as loop
 from latentia.learning.committee import Committee
 from latentia.learning.feed_forward import AbstractClassifier, Activation, FeedForward
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+
+def _unlabelled(estimator: Any, name: str) -> NotFittedError | None:
+    """The error of a method that exists once there is something to predict with."""
+    del name
+    return None if "classes_" in vars(estimator) else _not_labelled(estimator)  # an AttributeError too
 
 
-class _OnceLabelled:
-    """A method that exists once there is something to predict with, so that ``hasattr`` tells the truth.
-
-    Tools ask an estimator by ``hasattr`` whether it predicts; a person who calls it too early reads why not.
-    """
-
-    def __init__(self, function: Callable[..., Any]):
-        self.function = function
-        functools.update_wrapper(cast(Any, self), function)
-
-    def __get__(self, estimator: Any, owner: Any = None) -> Any:
-        if estimator is None:
-            return self.function
-        if "classes_" not in vars(estimator):
-            raise _not_labelled(estimator)  # an AttributeError too
-        return types.MethodType(self.function, estimator)
-
-
-def _once_labelled(function: Method) -> Method:
-    return cast(Method, _OnceLabelled(function))
+_once_labelled = absent_if(_unlabelled)
 
 
 def _not_labelled(estimator: Any) -> NotFittedError:
@@ -75,8 +60,6 @@ class Finetunes(abc.ABC):
 
     #: What a file keeps besides the model (see :mod:`latentia.estimator.saving`).
     parts: ClassVar[Mapping[str, Any]] = {"classifier_": Committee}
-    #: What the hidden units of the network do.
-    network_activation: ClassVar[Activation] = "sigmoid"
 
     #: The network, once fine-tuned; a committee where several were wanted.
     classifier_: FeedForward | Committee
@@ -97,6 +80,13 @@ class Finetunes(abc.ABC):
     def _network_inputs(self, X: Any) -> np.ndarray:
         """Rows of data, as the user gave them, as checked rows of inputs of the network."""
 
+    @property
+    @hook
+    def network_activation(self) -> Activation:
+        """What the hidden units of the network do."""
+        return "sigmoid"
+
+    @hook
     def _label_probabilities(self, X: Any) -> np.ndarray:
         """p(label | x) of the generative model itself, one column for each of ``classes_``."""
         raise _not_labelled(self)
@@ -105,13 +95,14 @@ class Finetunes(abc.ABC):
 
     @takes(Recipe)
     def finetune(self, X: Any, y: Any, recipe: Recipe) -> Self:
-        """Learn to tell labels apart, starting from the generative model's weights.
+        """Train a classifier, starting from the generative model's weights.
 
         Minimises the cross-entropy mean −log p(y | x) of the unrolled network, thinned by dropout. The generative
         model stays as it is; ``classifier_`` holds the network, ``classes_`` the labels and ``finetune_history_``
         the metrics.
 
-        The defaults suit tens of thousands of rows on a laptop; fewer rows want more epochs, since steps count. A
+        The defaults suit tens of thousands of rows on a laptop; use more epochs for fewer rows, since the number of
+        steps matters. A
         long recipe for a GPU, after Srivastava et al. (2014), for the last tenths of a percent::
 
             finetune(X, y, n_epochs=500, optimizer="sgd", learning_rate=0.1, momentum=0.95, max_norm=4.0,
@@ -120,7 +111,7 @@ class Finetunes(abc.ABC):
         Args:
             X: data, ``(n, n_features)``, as for ``fit``.
             y: one label per row: integers, strings, or any other few values. ``classes_`` are those that occur,
-                or those that the model's label units know, if all that occur are among them.
+                or those of the model's label units, if these include all of them.
 
         References:
             Hinton and Salakhutdinov (2006); Hinton et al. (2012), "Improving neural networks by preventing
@@ -165,15 +156,9 @@ class Finetunes(abc.ABC):
         for name in ("classifier_", "classes_", "finetune_history_"):
             vars(self).pop(name, None)
 
-    def adopt(self, *arguments: Any, **options: Any) -> Self:
-        """Become a fitted estimator around a given model; a classifier that started from another goes."""
+    def _forget_earlier(self) -> None:
+        """A classifier that started from another generative model is not that of the new one."""
         self._forget_classifier()
-        return cast(Any, super()).adopt(*arguments, **options)
-
-    def _train(self, *arguments: Any, **options: Any) -> None:
-        """Learning the generative model anew: a classifier that started from the old one is no longer its own."""
-        self._forget_classifier()
-        cast(Any, super())._train(*arguments, **options)
 
     # -- use -----------------------------------------------------------------------------------------------
 

@@ -52,46 +52,48 @@ class Recipe(Epochs, BatchSize, LearningRate, Optimisation, Averaging, EarlyStop
     sample_weight: Any = param(
         default=None,
         doc="one non-negative weight per row; only ratios count. Rows of weight zero are left out, and their "
-        "labels are not looked at.",
+        "labels are ignored.",
     )
     n_networks: int = param(
         default=1,
         check=checks.integer(1),
-        doc="how many networks learn side by side, each for itself; several predict by their mean probability "
+        doc="number of networks that are trained independently; several predict by their mean probability "
         "(:class:`~latentia.learning.committee.Committee`).",
     )
     activation: Activation | None = param(
         default=None,
         check=checks.one_of(None, *get_args(Activation)),
-        doc='what the hidden units of the network do: "sigmoid", "relu", "tanh"; by default what those of the '
-        "model do. Others than those start with the model's weights, not as its function.",
+        doc='activation of the hidden units: "sigmoid", "relu", "tanh"; by default that of the model\'s units. '
+        "With another one the network starts with the model's weights, but does not compute the model's "
+        "function.",
     )
     normalise: bool = param(
         default=False,
         check=checks.flag,
-        doc="normalise the fields of the hidden units by their moments over the batch (Ioffe and Szegedy, "
-        "2015), and in prediction by those over training rows. Wants a small ``dropout``, which those lack.",
+        doc="normalise the fields of the hidden units by their moments over the batch (Ioffe and Szegedy, 2015), "
+        "and in prediction by those over training rows. Use little ``dropout``: the moments used for "
+        "prediction do not include it.",
     )
     dropout: float = param(
         default=0.5,
         check=checks.number(0, 1, open_high=True),
-        doc="part of the hidden values dropped at every step.",
+        doc="fraction of the hidden values dropped at every step.",
     )
     input_dropout: float = param(
         default=0.2,
         check=checks.number(0, 1, open_high=True),
-        doc="part of the inputs dropped at every step.",
+        doc="fraction of the inputs dropped at every step.",
     )
     max_norm: float = param(
         default=0.0,
         check=checks.number(0),
-        doc="largest norm of the weights into a unit; 0 sets no bound. A bound below the norms of the "
-        "generative weights takes away part of what they know.",
+        doc="largest norm of the weights into a unit; 0 sets no bound. A bound below the norms of the generative "
+        "weights loses part of what was learned before.",
     )
     label_smoothing: float = param(
         default=0.0,
         check=checks.number(0, 1, open_high=True),
-        doc="part of every label that is spread evenly over the classes.",
+        doc="label smoothing: the fraction of every label that is spread evenly over the classes.",
     )
     input_noise: float = param(
         default=0.0,
@@ -101,14 +103,15 @@ class Recipe(Epochs, BatchSize, LearningRate, Optimisation, Averaging, EarlyStop
     adversarial: float = param(
         default=0.0,
         check=checks.number(0),
-        doc="length of a step on the inputs to where the label is hardest to read; half of the loss is taken "
-        "there. 0 takes no step. About a tenth of the inputs' norm helps, at twice the time.",
+        doc="length of an adversarial step on the inputs, in the direction that increases the loss most; half of "
+        "the loss is evaluated there. 0 takes no step. About a tenth of the inputs' norm works well and "
+        "doubles the time.",
     )
     virtual_adversarial: float = param(
         default=0.0,
         check=checks.number(0),
-        doc="length of a step on the inputs to where the prediction changes most; that it should not change "
-        "joins the loss. 0 takes no step. Two to three times the time.",
+        doc="length of a virtual adversarial step on the inputs, in the direction that changes the prediction "
+        "most; the change is added to the loss. 0 takes no step. Training takes two to three times as long.",
     )
 
     learning_rate = changed(default=0.003, doc='step size at the start; the default is one for "adam".')
@@ -118,7 +121,7 @@ class Recipe(Epochs, BatchSize, LearningRate, Optimisation, Averaging, EarlyStop
         doc="stop when the (weighted) mean log p(y | x) of held-out rows no longer rises, and keep the best "
         "network.",
     )
-    validation_fraction = changed(doc="rows held out for that, with all classes in proportion.")
+    validation_fraction = changed(doc="fraction of rows held out for early stopping, stratified by class.")
     run_dir = changed(
         doc="folder for the metrics, checkpoints and the estimator with its classifier; None writes nothing.",
     )
@@ -142,7 +145,7 @@ class Lesson:
     Args:
         inputs: a row for each example.
         labels: the number of each example's class.
-        weights: a positive weight for each, as it was given; None if all count alike.
+        weights: a positive weight for each, as given; None if all are equal.
         classes: the labels, by their numbers.
     """
 
@@ -172,7 +175,7 @@ class Lesson:
 
 
 def _begin(layers: list[Any], n_classes: int, recipe: Recipe, few: Any, seed: int) -> AbstractClassifier:
-    """The networks before they learn: hidden layers as given, output layers that know nothing yet."""
+    """The networks before training: the given hidden layers, and untrained output layers."""
 
     def one(key: Any) -> FeedForward:
         network = FeedForward.from_layers(

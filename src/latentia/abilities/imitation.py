@@ -1,4 +1,4 @@
-"""Encoders that imitate an estimator's exact sparse codes, kept beside its dictionary and saved with it."""
+"""Encoders that predict an estimator's exact sparse codes, stored with its dictionary and saved with it."""
 
 from __future__ import annotations
 
@@ -69,44 +69,46 @@ class Recipe(Epochs, BatchSize, LearningRate, RunDir, Callbacks, Seed):
     #: Which encoder learns.
     kind: Kind = attribute()
 
-    n_layers: int = param(default=3, check=checks.integer(1), doc='of "lista": layers.')
+    n_layers: int = param(default=3, check=checks.integer(1), doc='"lista": number of layers.')
     beta: float = param(
         default=1.0,
         check=checks.number(0, open_low=True),
-        doc='of "psd": how much codes must agree with the encoder.',
+        doc='"psd": weight of the agreement between codes and encoder.',
     )
     activation: Activation = param(
         default="soft",
         check=checks.one_of(*get_args(Activation)),
-        doc='of "psd": "soft" (a soft threshold) or "tanh" (with a gain).',
+        doc='"psd": "soft" (a soft threshold) or "tanh" (with a gain).',
     )
     update_dictionary: bool = param(
         default=False,
         check=checks.flag,
-        doc='of "psd": whether the dictionary learns along.',
+        doc='"psd": whether the dictionary is learned too.',
     )
     n_code_steps: int = param(
         default=30,
         check=checks.integer(1),
-        doc='of "psd": proximal steps for the codes of a batch.',
+        doc='"psd": proximal steps for the codes of a batch.',
     )
     dictionary_rate: float = param(
         default=0.1,
         check=checks.number(0, open_low=True),
-        doc='of "psd": the gradient step on a dictionary that learns along.',
+        doc='"psd": gradient step of the dictionary, if it is learned too.',
     )
 
-    n_epochs = changed(default=30, doc='passes over the signals; of "lista" for every layer.')
+    n_epochs = changed(default=30, doc='passes over the signals; for "lista" per layer.')
     batch_size = changed(default=256, doc="signals per update.")
     learning_rate = changed(default=1e-3, doc="step size of Adam at the start; it falls to zero.")
     random_state = changed(default=0, check=checks.integer(0), doc="order of the signals.")
     run_dir = changed(
         doc="folder for the metrics, checkpoints and the estimator with its encoder; None writes nothing.",
     )
-    resume = changed(doc="go on from the folder's checkpoints, with the dictionary that the training began with.")
+    resume = changed(
+        doc="continue from the folder's checkpoints, with the dictionary at the start of the training."
+    )
     callbacks = changed(
-        doc="functions called with a ``latentia.learning.fit.Event`` after every epoch. True ends the stage: of "
-        '"lista" a layer alone, or with those before it; of "psd" all.',
+        doc="functions called with a ``latentia.learning.fit.Event`` after every epoch. True ends the stage: for "
+        '"lista" one layer, alone or with those before it; for "psd" the whole training.',
     )
 
     @property
@@ -183,7 +185,7 @@ class Imitated(LatentEstimator):
         if penalty is None or penalty.name != "l1":
             raise CapabilityError("Encoders imitate the codes of an ℓ1 penalty; this dictionary has another rule.")
         if recipe.kind == "psd" and penalty.weights is not None:
-            raise CapabilityError("PSD knows one strength for all atoms, not weights. Use kind='lista'.")
+            raise CapabilityError("PSD supports one strength for all atoms, not weights. Use kind='lista'.")
         return model
 
     def _learn_encoder(self, recipe: Recipe, X: Any, signals: np.ndarray, journal: Journal) -> Any:
@@ -226,9 +228,9 @@ class Imitated(LatentEstimator):
         for name in (*self.parts, "encoder_history_"):
             vars(self).pop(name, None)
 
-    def _keep(self, result: Any) -> None:
+    def _kept(self, result: Any) -> None:
+        del result
         self._forget_encoders()  # those of another dictionary
-        super()._keep(result)
 
 
 def _described(estimator: Any, folder: RunFolder, signals: np.ndarray, recipe: Recipe) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, cast
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import column_or_1d
@@ -24,15 +24,12 @@ class Labelled:
     #: The labels, in the order of the columns of ``predict_proba``; set once there are any.
     classes_: np.ndarray
 
-    def _keep(self, result: Any) -> None:
-        cast(Any, super())._keep(result)
+    def _kept(self, result: Any) -> None:
+        del result
         self._name_classes()
 
-    def adopt(self, *arguments: Any, **options: Any) -> Self:
-        """Become a fitted estimator around a given model."""
-        cast(Any, super()).adopt(*arguments, **options)
+    def _adopted(self) -> None:
         self._name_classes()
-        return self
 
     def _name_classes(self) -> None:
         if self.has_labels:
@@ -44,7 +41,7 @@ class Labelled:
         return class_codes(y, len(X))[1].astype(np.float32)
 
     def _more_targets(self, X: Examples, y: Any) -> np.ndarray | None:
-        """Labels by the numbers that the model knows them by."""
+        """Labels as the numbers of the model's classes."""
         if self.has_labels:
             return known_codes(y, np.asarray(self.blueprint_["classes"]), len(X)).astype(np.float32)
         if y is not None:
@@ -71,7 +68,7 @@ class Labelled:
             )
         classes = self.blueprint_["classes"]
         if label not in classes:
-            raise DataError(f"Unknown label {label!r}: this model knows {', '.join(map(repr, classes))}.")
+            raise DataError(f"Unknown label {label!r}: this model has {', '.join(map(repr, classes))}.")
         return classes.index(label)
 
     def with_label(self, label: Any, given: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None]:

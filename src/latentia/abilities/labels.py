@@ -1,4 +1,4 @@
-"""Labels: checked, and as numbers of classes."""
+"""Labels: checks, and conversion to class numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def class_codes(y: Any, n_rows: int, kept: np.ndarray | None = None) -> tuple[np
         raise DataError(f"y must hold class labels, one per row, of which there are few: {error}") from error
     classes, codes = np.unique(y, return_inverse=True)
     if classes.size < 2:
-        raise DataError(f"All labels are {classes[0]!r}: a classifier needs at least two classes to tell apart.")
+        raise DataError(f"All labels are {classes[0]!r}: a classifier needs at least two classes.")
     return classes, codes
 
 

@@ -1,4 +1,4 @@
-"""What estimators with sparse codes share: exact codes on the host, their objective, fast imitations of them."""
+"""Shared parts of estimators with sparse codes: exact codes on the host, their objective, and fast encoders."""
 
 from __future__ import annotations
 
@@ -84,27 +84,27 @@ class SparseEstimator(PatchDictionary, Penalised, Imitated):
         check=_penalty,
         doc='"l1", "elastic_net", "l0", "lq", "group", or an object of ``latentia.ops.penalties``.',
     )
-    ratio: float = param(default=0.5, check=checks.number(0, 1), doc="of an elastic net, the part of the ℓ1 norm.")
+    ratio: float = param(default=0.5, check=checks.number(0, 1), doc="elastic net: fraction of the ℓ1 norm.")
     q: float = param(
         default=0.5,
         check=checks.number(0, 1, open_low=True, open_high=True),
-        doc="of an ℓq penalty, the power between 0 and 1.",
+        doc="ℓq penalty: the power, between 0 and 1.",
     )
-    groups: Any = param(default=None, doc="of a group penalty, the number of its group for every atom.")
+    groups: Any = param(default=None, doc="group penalty: the group number of every atom.")
     n_nonzero: int | None = param(
         default=None,
         check=checks.integer(1, optional=True),
-        doc="most atoms in a code, found by matching pursuit; alpha and penalty then have no part in it.",
+        doc="maximal number of atoms in a code, by matching pursuit; alpha and penalty are then ignored.",
     )
     error: float | None = param(
         default=None,
         check=_error,
-        doc="squared error ‖x − zD‖² at which a code has enough atoms; like n_nonzero, or together with it.",
+        doc="squared error ‖x − zD‖² at which matching pursuit stops; instead of n_nonzero, or together with it.",
     )
     inference: Method = param(
         default="auto",
         check=checks.one_of(*_SOLVES, "auto"),
-        doc='how codes are found: "cd", "lars", "ista", "fista", "omp", "ols", "iht", "working" (for an '
+        doc='solver of the codes: "cd", "lars", "ista", "fista", "omp", "ols", "iht", "working" (for an '
         'accelerator); "auto" by the penalty.',
     )
     nonnegative_codes: bool = param(default=False, check=checks.flag, doc="codes without negative entries.")
@@ -116,12 +116,12 @@ class SparseEstimator(PatchDictionary, Penalised, Imitated):
     tol: float = param(
         default=1e-4,
         check=checks.number(0, open_low=True),
-        doc="certified relative duality gap of the codes.",
+        doc="largest relative duality gap of the codes.",
     )
     max_code_iter: int | None = param(
         default=None,
         check=checks.integer(1, optional=True),
-        doc="most iterations a code; None for the solver's own limit.",
+        doc="maximal number of iterations per code; None for the solver's default.",
     )
     n_threads: int | None = param(
         default=None,
@@ -229,7 +229,7 @@ class SparseEstimator(PatchDictionary, Penalised, Imitated):
         """
         return self.codes(X, output=output).values
 
-    def inverse_transform(self, X: Any) -> np.ndarray:
+    def _decoded(self, X: Any) -> np.ndarray:
         """zD (plus the mean) for given codes, which may be a sparse matrix."""
         check_is_fitted(self, "model_")
         Z: Any = sp.csr_array(X) if sp.issparse(X) else np.asarray(X, np.float32)
@@ -251,17 +251,16 @@ class SparseEstimator(PatchDictionary, Penalised, Imitated):
             found.append(codes.objective(model.signal(block), model.operator, model.penalty))
         return np.concatenate(found)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def _score(self, X: Any) -> float:
         """Minus the mean objective of the rows: higher is better."""
-        del y
         return -float(np.mean(self.objective(X)))
 
-    @property
-    def score_samples(self) -> Any:
-        """Not there: the codes are found by a search, not summed out, so log p(x) is not known."""
-        raise AttributeError(
-            f"{type(self).__name__} has no score_samples: its codes are not summed out, so log p(x) is not known. "
-            "objective(X) says how well every row is represented; score(X) compares models by its mean."
+    def _lacks(self, method: str) -> str | None:
+        if method != "score_samples":
+            return None
+        return (
+            "its codes are not summed out, so log p(x) is not known. objective(X) says how well every row is "
+            "represented; score(X) compares models by its mean."
         )
 
     def validation_scorer(self, rows: Any, weights: Any = None) -> Any:

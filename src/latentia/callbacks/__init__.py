@@ -1,7 +1,7 @@
-"""Logs of training elsewhere: TensorBoard, MLflow, Weights & Biases; and the base class for callbacks of your own.
+"""Logs for TensorBoard, MLflow and Weights & Biases, and the base class for your own callbacks.
 
 Each writes the estimator's parameters when the fit begins, a row of metrics after every chunk of steps (by step,
-with the epoch), and times, outcome and pictures when it ends. A resumed run goes on with its log. The packages are
+with the epoch), and times, outcome and pictures when it ends. A resumed run continues its log. The packages are
 optional and imported when a callback is made.
 
 Examples:
@@ -35,7 +35,7 @@ _PLACES = {
     "TensorBoard": "latentia.callbacks.tensorboard_log",
     "WeightsAndBiases": "latentia.callbacks.wandb_log",
 }
-#: The logs by the names that the command line knows them by.
+#: The logs by their names on the command line.
 NAMES = ("tensorboard", "mlflow", "wandb")
 
 

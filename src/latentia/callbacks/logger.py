@@ -1,8 +1,8 @@
-"""What all logs have in common: what is written when, what becomes of trouble, and how a resumed run goes on.
+"""The base class of all logs: what is written and when, handling of errors, and resumed runs.
 
-Steps and epochs are the training's own. Stages before the training proper (pretraining a layer) have steps of their
-own and are told apart by a prefix. In a run folder ``logs.json`` remembers where the log is, so that a resumed run
-goes on with it; rows that the killed run had logged after its last checkpoint are computed again, to the same
+Steps and epochs are those of the training. Pretraining stages count their own steps and have
+a prefix. In a run folder ``logs.json`` stores the location of the log, so that a resumed run
+continues it. Rows that the killed run had logged after its last checkpoint are computed again, with the same
 values, and not logged twice.
 """
 
@@ -22,11 +22,12 @@ from matplotlib.figure import Figure
 
 from latentia import plot
 from latentia.core.errors import LatentiaError, MissingPackageError, ParameterError
+from latentia.core.hooks import hook
 from latentia.core.run_folder import LOGS, RunFolder
 from latentia.estimator.callbacks import Callback, Outcome
 from latentia.learning.fit import Event
 
-#: Where a run folder remembers its logs.
+#: The file of a run folder that stores its logs.
 MEMORY = LOGS
 #: Parameters that say how a run is shown or stored, not what is learned.
 _HOUSEKEEPING = ("callbacks", "resume", "run_dir", "verbose")
@@ -36,8 +37,8 @@ _PICTURES = ("filters", "samples")
 class Logger(Callback):
     """A log somewhere else. A subclass says how to open and close it and how to write numbers and pictures.
 
-    A log that fails while training goes on (a full disk, a lost connection) costs a warning and the rest of the
-    log, never the run. One that cannot be opened stops the fit before it begins.
+    A log that fails during training (a full disk, a lost connection) causes a warning and the loss of the rest of
+    the log, never the run. One that cannot be opened stops the fit before it begins.
 
     Args:
         pictures: what to draw at the end: any of "filters" and "samples", as far as the model has them.
@@ -91,6 +92,7 @@ class Logger(Callback):
     def _close(self, numbers: dict[str, float], outcome: Outcome) -> None:
         """The last numbers of the run, and the end of the log. Called once for every :meth:`_open`."""
 
+    @hook
     def _last_step(self, metric: str) -> int:
         """The last step at which an opened log holds a metric; −1 if it does not."""
         del metric
@@ -120,7 +122,7 @@ class Logger(Callback):
             self._row(event)
         except Exception as error:
             self._broken = True
-            self._complain(error, "training goes on without it")
+            self._complain(error, "training continues without it")
 
     def _row(self, event: Event) -> None:
         prefix = event.stage.replace(" ", "_") + "/" if event.stage else ""

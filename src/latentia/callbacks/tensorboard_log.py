@@ -111,7 +111,7 @@ class TensorBoard(Logger):
 
 
 def _ended(*, good: bool) -> Any:
-    """What tells the page of hyper-parameters that a run is over, and how."""
+    """The record that marks the end of a run, and its outcome, on the page of hyper-parameters."""
     metadata = need("tensorboard.plugins.hparams.metadata", _PACKAGE)
     plugin = need("tensorboard.plugins.hparams.plugin_data_pb2", _PACKAGE)
     status = need("tensorboard.plugins.hparams.api_pb2", _PACKAGE).Status

@@ -1,1 +1,1 @@
-"""The commands of the command line, one file each. They import what is heavy only when they run."""
+"""The commands of the command line, one file each. They import large packages only when they run."""

@@ -1,4 +1,4 @@
-"""What commands print: text and tables for people, fitted to the terminal, and one JSON object for programs."""
+"""The output of commands: text and tables that fit the terminal, and one JSON object for programs."""
 
 from __future__ import annotations
 

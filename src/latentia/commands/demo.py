@@ -1,4 +1,4 @@
-"""``latentia demo``: one model of each kind on real data, what each has learned, and one report; no download."""
+"""``latentia demo``: one model of each kind on real data, their results, and one report; no download."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _likelihood(estimator: Any, train: Any, test: Any, interval: Any) -> Finding
     sides = "exactly" if interval.is_exact else sides
     lines = [
         f"log-likelihood of {len(test)} unseen digits: {interval.estimate:.2f} nats, {sides}",
-        f"(one coin for every pixel reaches {baseline:.2f})",
+        f"(independent pixels reach {baseline:.2f})",
     ]
     return lines, {"log-likelihood of independent pixels": baseline}
 
@@ -179,8 +179,8 @@ def _recognition(estimator: Any, train: Any, test: Any, interval: Any) -> Findin
 
     area = recognition(estimator, train, test)
     lines = [
-        f"tells an unseen patch from noise of the same covariance {area:.0%} of the time (AUC {area:.3f})",
-        "(a Gaussian model is right half of the time)",
+        f"separates unseen patches from noise of the same covariance with an AUC of {area:.3f}",
+        "(a Gaussian model has an AUC of one half)",
     ]
     return lines, {"AUC against Gaussian noise": area}
 
@@ -193,7 +193,7 @@ def _recognition(estimator: Any, train: Any, test: Any, interval: Any) -> Findin
     show_default=True,
     help="Folder to write; if it exists, the next free one with a number is taken.",
 )
-@click.option("--quick", is_flag=True, help="A fifth of the time, rougher models.")
+@click.option("--quick", is_flag=True, help="Train for a fifth of the time.")
 @click.option("--resume", is_flag=True, help="Go on with an interrupted demo in the folder.")
 @quiet_option
 @json_option
@@ -201,8 +201,8 @@ def demo(out: Path, quick: bool, resume: bool, quiet: bool, as_json: bool) -> No
     """Train one model of each kind and compare them in a report.
 
     A restricted Boltzmann machine, a sparse dictionary, a deep energy model and a variational autoencoder learn
-    handwritten digits and patches of photographs. All data are real and bundled: no download. Each stop says what
-    it does and what came out. The last line printed is the path of the report, for a browser.
+    handwritten digits and patches of photographs. All data are real and bundled: no download. Each stop describes
+    its task and its result. The last line printed is the path of the report, for a browser.
 
     \b
     Examples:
@@ -247,7 +247,7 @@ def _walk(folder: Path, settings: Settings, *, resume: bool, quiet: bool, as_jso
 
 
 def _visit(stop: Stop, folder: Path, *, resume: bool, quiet: bool) -> tuple[dict[str, Any], list[str]]:
-    """(what the JSON tells, what a person reads) of one stop."""
+    """(JSON output, text output) of one stop."""
     import latentia
 
     run = folder / stop.name
@@ -275,7 +275,7 @@ def _visit(stop: Stop, folder: Path, *, resume: bool, quiet: bool) -> tuple[dict
 
 def _how_to_resume(folder: Path, quick: bool) -> str:
     words = ["latentia", "demo", *(["--quick"] if quick else []), "--out", str(folder), "--resume"]
-    return f"Interrupted. What was learned is in {folder}; go on with:\n  {shlex.join(words)}"
+    return f"Interrupted. The demo so far is in {folder}; continue with:\n  {shlex.join(words)}"
 
 
 def free_folder(out: Path) -> Path:

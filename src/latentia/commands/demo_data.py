@@ -1,4 +1,4 @@
-"""The data of the demo: patches of bundled photographs, whitened; and figures to hold a model's own against."""
+"""The data of the demo: patches of bundled photographs, whitened; and baselines for the models."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _structured(rows: np.ndarray) -> np.ndarray:
 
 
 def independent_pixels(train: np.ndarray, test: np.ndarray) -> float:
-    """Mean log-likelihood, in nats, of coins with the pixels' own odds: what any model of binary data must beat."""
+    """Mean log-likelihood, in nats, of independent pixels: the baseline for any model of binary data."""
     import numpy as np
 
     odds = np.clip(train.mean(axis=0, dtype=np.float64), 1e-3, 1 - 1e-3)

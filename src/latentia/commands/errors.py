@@ -1,4 +1,4 @@
-"""How a command line ends: results are exit code 0, and every error is a line or two, never a traceback."""
+"""Exit codes and errors of the command line: every error is one or two lines, without a traceback."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEBUG = "LATENTIA_DEBUG"
 
 
 class Interrupted(Exception):
-    """Ctrl-C during a command that knows how to go on."""
+    """Ctrl-C during a command that can be resumed."""
 
 
 def was_interrupted(error: BaseException) -> bool:
@@ -42,7 +42,7 @@ def guarded(run: Callable[[list[str]], Any], args: Sequence[str] | None) -> NoRe
     except Interrupted as error:
         _end(str(error), INTERRUPTED, words)
     except SystemExit as error:
-        # Click ends so, with its own standard output, when whoever reads ours has had enough: that is no failure.
+        # Click ends like this when the reader of standard output has closed it: that is not a failure.
         sys.exit(0 if "PacifyFlush" in type(sys.stdout).__name__ else error.code)
     except Exception as error:
         _end(*_explain(error), words)
@@ -69,7 +69,7 @@ def _explain(error: Exception) -> tuple[str, int]:
 
 
 def _refused_by_sklearn(error: ValueError) -> bool:
-    """Whether scikit-learn's checks of the data or of a seed (which ask NumPy) refused what the user gave."""
+    """Whether scikit-learn's checks of the data or of a seed (by NumPy) refused the user's input."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     while frames and frames[-1].startswith("numpy.random"):
         frames.pop()

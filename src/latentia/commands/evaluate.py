@@ -21,7 +21,7 @@ METHODS = ("auto", "exact", "ais")
 @run_argument
 @click.argument("data", required=False, shell_complete=complete_data)
 @split_option
-@click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True, help="How to find log Z.")
+@click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True, help="Method for log Z.")
 @click.option("--temperatures", type=click.IntRange(2), help="Steps of the annealing. [default: 2000]")
 @click.option("--chains", type=click.IntRange(2), help="Annealing runs in each direction. [default: 256]")
 @click.option("--out", type=click.Path(path_type=Path), help=f"JSON file. [default: {EVALUATION} in the run]")
@@ -40,11 +40,11 @@ def evaluate(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Bound the log-likelihood of data from both sides.
+    """Report a lower and an upper bound on the log-likelihood of data.
 
-    The mean over the rows, in nats: how probable the model finds them.
+    The mean over the rows, in nats.
     Exact where the normaliser can be computed; otherwise annealed importance sampling forward and backward,
-    which bound it from below and above. Families whose normaliser is out of reach are judged by the
+    which bound it from below and above. Families without a known normaliser are evaluated by the
     score-matching objective instead, sparse codes by their objective, autoencoders by their loss. A model that has
     learned labels also gets its accuracy on labelled data. Without DATA, the data that the run was trained on. The
     result is also written to evaluation.json in the run folder.
@@ -132,7 +132,7 @@ def accuracy(predicted: Any, labels: Any) -> dict[str, float]:
 
 
 def _instead(result: dict[str, Any]) -> str:
-    """What is told where there is no log-likelihood, and why there is none."""
+    """The message if there is no log-likelihood, with the reason."""
     if "objective" in result:
         return (
             f"objective per example, squared error/2 + penalty: {result['objective']:.4g} (lower is better; codes "

@@ -1,6 +1,6 @@
-"""``latentia explain``: what a family is, what follows from its energy, and what can teach it.
+"""``latentia explain``: a family, its energy, its capabilities, and the objectives that fit.
 
-All of it is generated: from the registry, from docstrings and from the capabilities of a small model.
+The text is generated from the registry, from docstrings and from the capabilities of a small model.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def explain(model: str, quiet: bool, as_json: bool) -> None:
       latentia explain deep-energy --json
     """
     entry = family(model)
-    with working(f"asking {entry.name} what it can do", quiet=quiet):
+    with working(f"reading the capabilities of {entry.name}", quiet=quiet):
         facts = explanation(entry)
     emit(facts, as_json=as_json, text="" if as_json else _text(facts))
 

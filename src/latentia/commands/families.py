@@ -1,4 +1,4 @@
-"""What can be said about a family without writing it twice: from the registry, docstrings and capabilities."""
+"""Facts about a family, read from the registry, docstrings and capabilities."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def refused(model: Any, taken: list[str]) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
     for name, make in OBJECTIVES.items():
         if name not in taken:
-            reason = misfit(make(), model) or "it fits the energy, but the estimator learns in another way"
+            reason = misfit(make(), model) or "it fits the model, but the estimator learns in another way"
             reasons.setdefault(reason, []).append(name)
     return reasons
 

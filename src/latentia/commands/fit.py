@@ -33,7 +33,7 @@ from latentia.registry import FAMILIES, Family, family
 
 
 class Families(click.Group):
-    """Sub-commands from the registry, built when they are asked for."""
+    """Sub-commands from the registry, built on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The registry's order."""
@@ -77,10 +77,10 @@ class FitCommand(click.Command):
 
 @click.group(cls=Families, subcommand_metavar="MODEL DATA --out RUN [OPTIONS]")
 def fit() -> None:
-    """Train a model on data and keep it in a run folder.
+    """Train a model on data and save it in a run folder.
 
     Every model has its own options: see `latentia fit MODEL --help`. Ctrl-C saves what was learned so far, and the
-    message says how to go on.
+    message shows how to continue.
 
     \b
     Examples:
@@ -108,7 +108,7 @@ def run_options() -> list[click.Parameter]:
         help="Log the run to this service too; may be given several times.",
     )
     @click.option("--quiet", is_flag=True, help="No progress bar.")
-    @click.option("--verbose", is_flag=True, help="A progress bar even if standard error is no terminal.")
+    @click.option("--verbose", is_flag=True, help="Show a progress bar even if standard error is not a terminal.")
     @json_option
     def carrier() -> None:
         """Carry the parameters that the decorators attach."""
@@ -198,7 +198,7 @@ def _fit(
 def _settled(entry: Family, out: Path, resume: bool) -> dict[str, Any]:
     """What holds unless the user says otherwise: a resumed run's own parameters; for a new run a seed.
 
-    A run can go on only with the seed that it began with, so one is always drawn and written down.
+    A run can be resumed only with its original seed, so a seed is always drawn and recorded.
     """
     config = RunFolder(out).read_config() if resume else {}
     if not config:
@@ -209,7 +209,7 @@ def _settled(entry: Family, out: Path, resume: bool) -> dict[str, Any]:
 
 
 def _current(entry: Family, params: dict[str, Any]) -> dict[str, Any]:
-    """Options under their present names; who used a former one is told."""
+    """Options under their current names; a former name causes a remark."""
     found = entry.estimator().current_names(params)
     dashed = lambda names: ", ".join(f"--{name.replace('_', '-')}" for name in names)  # noqa: E731
     if former := sorted(set(params) - set(found)):
@@ -231,12 +231,12 @@ def check_target(entry: Family, target: Any) -> None:
 
 
 def verbosity(*, quiet: bool, verbose: bool) -> int:
-    """Whether to show a progress bar: on a terminal, or where it is asked for."""
+    """Whether to show a progress bar: on a terminal, or on request."""
     return int(not quiet and (verbose or sys.stderr.isatty()))
 
 
 def train(estimator: Any, source: Source, out: Path) -> None:
-    """Fit, and leave in the folder what the estimator does not know: the data, the time, the machine."""
+    """Fit, and add to the folder what only the command has: the data, the time, the machine."""
     folder = RunFolder(out)
     with folder.held():
         _train(estimator, source, folder)
@@ -258,7 +258,7 @@ def _train(estimator: Any, source: Source, folder: RunFolder) -> None:
             folder.remove_description()  # so that the corrected command does not stumble over the folder
         raise
     except BaseException:
-        with contextlib.suppress(LatentiaError, OSError):  # the first error is the one to tell
+        with contextlib.suppress(LatentiaError, OSError):  # the first error is the one to report
             _describe(estimator, source, folder)
         raise
     names = source.dataset.feature_names
@@ -285,7 +285,7 @@ def _describe(estimator: Any, source: Source, folder: RunFolder) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """Versions and device, for whoever wants to repeat the run."""
+    """Versions and device, to repeat the run."""
     import platform
     from importlib.metadata import version
 
@@ -304,7 +304,7 @@ def environment() -> dict[str, Any]:
 
 
 def summarise(estimator: Any, source: Source, out: Path) -> dict[str, Any]:
-    """What a finished run tells."""
+    """The message of a finished run."""
     history = getattr(estimator, "history_", [])
     return {
         "run": str(out),
@@ -345,4 +345,4 @@ def _how_to_resume(ctx: click.Context, out: Path) -> str:
     words += [] if "--resume" in words else ["--resume"]
     if not RunFolder(out).is_begun:
         return "Interrupted before anything was saved. Run the same command to begin anew."
-    return f"Interrupted. What was learnt is in {out}; go on with:\n  latentia {shlex.join(words)}"
+    return f"Interrupted. The run so far is in {out}; continue with:\n  latentia {shlex.join(words)}"

@@ -1,4 +1,4 @@
-"""How the command line reads: the guide, help that fits the terminal, and answers to mistyped commands."""
+"""The guide of the command line, help that fits the terminal, and suggestions for mistyped commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands take: data by name or path with options for its loader, and run folders or model files."""
+"""Inputs of commands: data by name or path with options of the loader, and run folders or model files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ target_option = click.option(
     type=Value(),
     metavar="COLUMN",
     help="Learn labels too: the column of a table that holds them (name, or number from 0), or y for the labels "
-    "that other data bring themselves.",
+    "contained in other data.",
 )
 data_option = click.option(
     "--data-option",
@@ -70,7 +70,7 @@ class Source:
     target: str | int | None = None
 
     def describe(self) -> dict[str, Any]:
-        """What a run folder remembers of its data."""
+        """The description of the data in a run folder."""
         data = self.dataset
         return {
             "name": self.source,
@@ -145,12 +145,12 @@ class Run:
 
     @property
     def data(self) -> dict[str, Any]:
-        """What the run remembers of its data; empty for a model file on its own."""
+        """The run's description of its data; empty for a model file without a run folder."""
         data = self.config.get("data") or {}
         sound = isinstance(data, dict) and isinstance(data.get("options") or {}, dict)
         if not sound or not isinstance(data.get("name") or "", str):
             raise FileFormatError(
-                f"{self.folder}/{CONFIG} does not say properly which data the run was trained on. Restore a copy, "
+                f"{self.folder}/{CONFIG} does not name the data that the run was trained on. Restore a copy, "
                 "or use the model file on its own."
             )
         return data
@@ -179,7 +179,7 @@ class Run:
         remembered = self.data.get("name")
         source = source or remembered
         if source is None:
-            raise DataError(f"{self.model_path} does not name the data it was trained on. Name some after it.")
+            raise DataError(f"{self.model_path} does not name the data it was trained on. Give DATA after it.")
         if not options and remembered in (source, str(Path(source).expanduser().resolve())):
             options = dict(self.data.get("options") or {})
         found = load_data(source, self._with_labels(source, options))
@@ -211,7 +211,7 @@ def open_run(path: Path) -> Run:
         folder = RunFolder(path)
         if not folder.is_complete:
             why = (
-                "its training has not finished: go on with fit … --resume"
+                "its training has not finished: continue with fit … --resume"
                 if folder.has_checkpoint
                 else "it is no run folder"
             )

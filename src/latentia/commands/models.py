@@ -27,7 +27,7 @@ def models(quiet: bool, as_json: bool) -> None:
     """
     from latentia.registry import FAMILIES
 
-    with working("asking every model what it can do", quiet=quiet):
+    with working("reading the capabilities of every model", quiet=quiet):
         entries = [describe(entry) for entry in FAMILIES]
     if as_json:
         emit({"models": entries}, as_json=True)
@@ -41,7 +41,7 @@ def models(quiet: bool, as_json: bool) -> None:
 
 
 def describe(entry: Any) -> dict[str, Any]:
-    """What the list and ``explain`` tell about a family."""
+    """The facts about a family for the list and ``explain``."""
     from latentia.commands import families, signatures
 
     model = entry.tiny_model()

@@ -16,7 +16,7 @@ def check_output(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> None:
     """Refuse a file that could not be written, before any work is done."""
     if path.suffix.lower() not in suffixes:
         raise FileFormatError(
-            f"Cannot tell from {path.name!r} what to write. Let it end in {' or '.join(suffixes)}."
+            f"The name {path.name!r} has no supported ending. Let it end in {' or '.join(suffixes)}."
         )
     if path.is_dir():
         raise RunFolderError(f"{path} is a folder, not a file. Choose another --out.")

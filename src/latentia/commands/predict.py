@@ -39,7 +39,7 @@ def predict(
     """Predict the labels of data.
 
     For models that have learned labels: fitted with --target, or fine-tuned in Python. One label per row, in the
-    order of the rows. If the data are labelled, the accuracy is told too. A mixture predicts the number of the
+    order of the rows. If the data are labelled, the accuracy is reported too. A mixture predicts the number of the
     component, from 0. Without DATA, the data that the run was trained on.
 
     \b

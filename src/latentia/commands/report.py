@@ -19,9 +19,9 @@ from latentia.core.run_folder import REPORT
 def report(runs: tuple[Path, ...], out: Path | None, title: str | None, quiet: bool, as_json: bool) -> None:
     """Write one HTML page about one or several runs.
 
-    Curves to zoom into, filters to click on, samples on their way, reconstructions, likelihoods and warnings in a
+    Curves to zoom, filters to click, samples of chains, reconstructions, likelihoods and warnings in a
     single file that needs no network. Several runs are compared: one table, curves in one chart, filters side by
-    side. A run that was interrupted, or that has lost files, gets a page that says what is missing.
+    side. For an interrupted run, or one with missing files, the page lists what is missing.
 
     \b
     Examples:

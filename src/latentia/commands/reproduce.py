@@ -21,7 +21,7 @@ from latentia.core.run_folder import RunFolder
 @click.option("--list", "listing", is_flag=True, help="List the recipes.")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder to write.")
 @click.option("--cpu", is_flag=True, help="The variant for a machine without an accelerator.")
-@click.option("--quick", is_flag=True, help="A short variant that only shows that it runs.")
+@click.option("--quick", is_flag=True, help="A short variant, only to check that it runs.")
 @click.option(
     "--images", type=click.Path(path_type=Path), help="Folder of photographs, for recipes that cut patches."
 )
@@ -43,7 +43,7 @@ def reproduce(
 ) -> None:
     """Run a published experiment again.
 
-    Its numbers are printed beside the published ones.
+    Its results are printed next to the published ones.
 
     \b
     Examples:

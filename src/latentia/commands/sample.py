@@ -16,7 +16,9 @@ from latentia.core.errors import DataError
 
 @click.command()
 @run_argument
-@click.option("-n", "--n-samples", type=click.IntRange(1), help="How many. [default: 64; 1 per row with --given]")
+@click.option(
+    "-n", "--n-samples", type=click.IntRange(1), help="Samples to draw. [default: 64; 1 per row with --given]"
+)
 @click.option("--steps", type=click.IntRange(1), default=1000, show_default=True, help="Sweeps of the chains.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="File to write: .npy, .npz or .csv.")
 @click.option("--png", type=click.Path(path_type=Path), help="Also draw the samples as a grid of pictures.")
@@ -39,7 +41,7 @@ def sample(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Draw from a model, or fill in unknown entries.
+    """Draw samples from a model, or fill in unknown entries.
 
     \b
     Examples:
@@ -52,7 +54,7 @@ def sample(
         check_output(png, (".png",))
         _image_shape(found)
     if mask is not None and given is None:
-        raise click.UsageError("--mask says which entries of --given are known; pass --given too.")
+        raise click.UsageError("--mask marks the known entries of --given; pass --given too.")
     from latentia.datasets.columns import names_of
 
     with working(f"drawing, {steps} sweeps", quiet=quiet):

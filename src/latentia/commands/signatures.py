@@ -1,8 +1,8 @@
-"""What an estimator takes, read from its source without importing it.
+"""The parameters of an estimator, read from its source without importing it.
 
-Importing a family means importing JAX, which takes longer than a person waits for help, for a completed word or
-for an answer to a mistyped option. The source says the same: names, annotations, defaults and the docstring are
-literals there. Where it cannot be read (a package without sources), the estimator is imported after all.
+Importing a family means importing JAX, which is too slow for help texts, word completion and
+errors about mistyped options. The source has the same information: names, annotations, defaults and the docstring
+are literals. If it cannot be read (a package without sources), the estimator is imported.
 """
 
 from __future__ import annotations

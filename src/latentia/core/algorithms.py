@@ -1,7 +1,7 @@
-"""What inferences, samplers, objectives and learners look like.
+"""The protocols of inferences, samplers, objectives and learners.
 
-Algorithms know these protocols and the capabilities of :mod:`latentia.core.model`, never a model.
-Each names the capabilities it needs in ``requires``; :func:`require` compares and explains.
+Algorithms use these protocols and the capabilities of :mod:`latentia.core.capabilities`, and never name a model.
+Each lists the capabilities it needs in ``requires``; :func:`require` checks them and explains a mismatch.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from jaxtyping import Array, PRNGKeyArray
 from latentia.core import conditioning
 from latentia.core.capabilities import Conditional
 from latentia.core.errors import CapabilityError
+from latentia.core.hooks import hook
 from latentia.core.model import AbstractModel, AbstractPosterior, Scalar
 from latentia.core.space import Domain
 
@@ -32,7 +33,7 @@ FORMER_METHODS = {"slower": "halve_step", "settles": "ends_with_sweep"}
 
 
 class AbstractAlgorithm(eqx.Module):
-    """Anything that declares what it needs of a model."""
+    """An algorithm that declares the capabilities that it needs."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -47,11 +48,13 @@ class AbstractAlgorithm(eqx.Module):
         """The capabilities that a model must have."""
 
     @property
+    @hook
     def name(self) -> str:
-        """What error messages call it."""
+        """Its name in error messages."""
         return type(self).__name__
 
     @property
+    @hook
     def conditional(self) -> bool:
         """Whether it works on p(y | c) of a :class:`~latentia.core.capabilities.Conditional` model, row by row."""
         return False
@@ -61,11 +64,13 @@ class AbstractInference(AbstractAlgorithm):
     """Finds z given x."""
 
     @property
+    @hook
     def goes_on(self) -> bool:
         """Whether :meth:`improved` begins where an earlier posterior stopped, so that it is worth keeping."""
         return False
 
     @property
+    @hook
     def is_random(self) -> bool:
         """Whether the posterior depends on the key."""
         return False
@@ -74,15 +79,18 @@ class AbstractInference(AbstractAlgorithm):
     def infer(self, model: Any, x: Any, *, key: PRNGKeyArray) -> AbstractPosterior:
         """The (approximate) posterior of one example."""
 
+    @hook
     def begun(self, model: Any, x: Any, *, key: PRNGKeyArray) -> AbstractPosterior:
-        """What :meth:`improved` may begin with where there is no earlier posterior."""
+        """The start of :meth:`improved` if there is no earlier posterior."""
         return self.infer(model, x, key=key)
 
+    @hook
     def improved(self, model: Any, x: Any, q: Any, *, key: PRNGKeyArray) -> AbstractPosterior:
         """The posterior of one example, from an earlier one, which another model may have had."""
         del q
         return self.infer(model, x, key=key)
 
+    @hook
     def infer_many(self, model: Any, x: Any, *, key: PRNGKeyArray) -> AbstractPosterior:
         """The posteriors of a batch; host-side solvers replace this."""
         keys = jax.random.split(key, jax.tree.leaves(x)[0].shape[0])
@@ -97,6 +105,7 @@ class AbstractSampler(AbstractAlgorithm):
     """
 
     @property
+    @hook
     def domains(self) -> tuple[Domain, ...]:
         """The domains that the visibles may have; by default all."""
         return get_args(Domain)
@@ -107,10 +116,12 @@ class AbstractSampler(AbstractAlgorithm):
         return True
 
     @property
+    @hook
     def ends_with_sweep(self) -> bool:
         """Whether a step ends with a sweep of the model, so that the block drawn last may be summed out again."""
         return False
 
+    @hook
     def sized(self, x: Any) -> Self:
         """The sampler with what it adapts made to measure for chains that start at the rows of ``x``."""
         del x
@@ -132,11 +143,13 @@ class AbstractSampler(AbstractAlgorithm):
     def latent(self, state: Any) -> Any:
         """The latent part of a state."""
 
+    @hook
     def adapt(self, info: Any) -> Self:
         """The sampler adapted to the infos of many chains (leading axis); by default nothing adapts."""
         del info
         return self
 
+    @hook
     def metrics(self, info: Any) -> Metrics:
         """Numbers worth showing, from the infos of many chains (leading axis)."""
         del info
@@ -147,15 +160,18 @@ class AbstractObjective(AbstractAlgorithm):
     """A scalar surrogate whose gradient is the learning direction."""
 
     @property
+    @hook
     def domains(self) -> tuple[Domain, ...]:
         """The domains that the visibles may have; by default all."""
         return get_args(Domain)
 
     @property
+    @hook
     def latent_domains(self) -> tuple[Domain, ...] | None:
         """The domains that the latents may have, of which there must be some; None if it does not matter."""
         return None
 
+    @hook
     def surveyed(self, model: Any, look: Callable[[], Any], *, key: PRNGKeyArray) -> Self:
         """The objective after a look at the data (many visibles, from ``look``), before training; runs on the host.
 
@@ -164,11 +180,13 @@ class AbstractObjective(AbstractAlgorithm):
         del model, look, key
         return self
 
+    @hook
     def learned(self, state: Any) -> Any:
         """The part of the state that is learned along with the model (an encoder, say); by default None."""
         del state
         return None
 
+    @hook
     def with_learned(self, state: Any, learned: Any) -> Any:
         """The state with that part exchanged."""
         del learned
@@ -191,24 +209,28 @@ class AbstractObjective(AbstractAlgorithm):
 
 
 class AbstractLearner(AbstractAlgorithm):
-    """Changes θ. The only thing that the training loop knows."""
+    """Changes θ. The training loop uses only this interface."""
 
     @property
+    @hook
     def domains(self) -> tuple[Domain, ...]:
         """The domains that the visibles may have; by default all."""
         return get_args(Domain)
 
     @property
+    @hook
     def latent_domains(self) -> tuple[Domain, ...] | None:
         """See :attr:`AbstractObjective.latent_domains`."""
         return None
 
+    @hook
     def surveyed(self, model: Any, look: Callable[[], Any], *, key: PRNGKeyArray) -> Self:
         """See :meth:`AbstractObjective.surveyed`."""
         del model, look, key
         return self
 
     @property
+    @hook
     def host_side(self) -> bool:
         """Whether the loop steps it from Python, on NumPy batches, instead of compiling its steps.
 
@@ -219,6 +241,7 @@ class AbstractLearner(AbstractAlgorithm):
         return False
 
     @property
+    @hook
     def keeps_rows(self) -> bool:
         """Whether its state has one thing a row, so that a batch of all rows must come in their order."""
         return False
@@ -248,7 +271,7 @@ class AbstractLearner(AbstractAlgorithm):
 
     @abc.abstractmethod
     def final(self, model: Any, state: Any) -> Any:
-        """The model to keep (the averaged one, where the learner averages)."""
+        """The model to keep (the averaged one if the learner averages)."""
 
 
 def missing(algorithm: AbstractAlgorithm, model: AbstractModel) -> list[Need]:

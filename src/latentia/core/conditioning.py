@@ -1,4 +1,4 @@
-"""Asking conditional models row by row.
+"""Using conditional models row by row.
 
 A batch for a :class:`~latentia.core.capabilities.Conditional` model is ``{"y": …, "c": …}``. Algorithms split it
 into y and contexts and work on ``given(c)`` for every row; for any other model the context is None and nothing
@@ -37,7 +37,7 @@ def over_rows(function: Callable[..., Any], model: Any, contexts: Any) -> Callab
 
 
 def kind(model: AbstractModel) -> Any:
-    """The model to ask for capabilities and spaces: the shape of given(c), or the model itself."""
+    """The model whose capabilities and spaces count: the shape of given(c), or the model itself."""
     if not isinstance(model, Conditional):
         return model
     dtypes = [leaf.dtype for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))]

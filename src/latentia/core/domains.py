@@ -1,4 +1,4 @@
-"""The one list of domains: what the values of a variable may be. Nothing heavy is imported here."""
+"""The only list of domains, the sets of values of a variable. This module imports nothing large."""
 
 from __future__ import annotations
 

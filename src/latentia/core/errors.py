@@ -1,6 +1,6 @@
-"""Errors that users meet: each says what is wrong, why, and what to do.
+"""Errors for users: each says what is wrong, why, and what to do.
 
-Every class derives from :class:`LatentiaError` and from the built-in that fits, so that both
+Every class derives from :class:`LatentiaError` and from a built-in exception, so that both
 ``except LatentiaError`` and the ordinary ``except ValueError`` work.
 """
 
@@ -37,6 +37,10 @@ class UnknownNameError(ParameterError, KeyError):
 
 class CapabilityError(LatentiaError, TypeError):
     """An algorithm needs something that the model cannot do."""
+
+
+class AbsentMethodError(CapabilityError, AttributeError):
+    """A method that the family does not have; ``hasattr`` is False for it."""
 
 
 class NotNormalisableError(LatentiaError, ValueError):

@@ -1,6 +1,6 @@
 """Array files: safetensors with a description, written atomically and checked when read.
 
-Nothing in such a file is executed: it holds named arrays, a JSON description and a SHA-256 digest of both.
+Such a file contains no code: it holds named arrays, a JSON description and a SHA-256 digest of both.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The lock is an advisory one of the operating system (``flock``) on a small file, so it vanishes with its process,
 however that ends; a file that a killed process left behind locks nothing. The file says who holds the lock, and is
-removed when the lock is given back. The thread that holds a lock may take it again: whoever writes takes it for as
-long as it writes, and need not know whether its caller holds it already.
+removed when the lock is given back. The thread that holds a lock may take it again: every function that writes
+takes it while it writes, whether its caller holds it or not.
 
 Where the system or the file system has no such locks, only the threads of this process are kept apart.
 """

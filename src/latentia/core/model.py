@@ -1,10 +1,10 @@
-"""What a model is.
+"""Models.
 
-A model answers one question: what is the energy ``E(x, z; θ)`` of a visible ``x`` and a latent ``z``?
-It defines ``p(x, z) = exp(−E(x, z)) / Z``. Everything is written **per example**; algorithms batch with
+A model defines the energy ``E(x, z; θ)`` of a visible ``x`` and a latent ``z``, and so the distribution
+``p(x, z) = exp(−E(x, z)) / Z``. Its methods take **one example**; algorithms batch with
 :func:`jax.vmap`.
 
-What a model may be able to do beyond that: :mod:`latentia.core.capabilities`.
+Further abilities of models are in :mod:`latentia.core.capabilities`.
 """
 
 from __future__ import annotations

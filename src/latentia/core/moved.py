@@ -1,4 +1,4 @@
-"""Names that have changed: the old ones still work, with a warning that says what they are now."""
+"""Names that have changed: the old ones still work, with a warning that gives the new ones."""
 
 from __future__ import annotations
 

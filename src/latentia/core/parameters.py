@@ -1,7 +1,7 @@
 """Roles of a model's arrays, declared where the array is declared.
 
-A model is an :class:`equinox.Module`; its floating-point leaves are its parameters θ. A field may say what
-kind of parameter it holds, and every learner then treats it alike::
+A model is an :class:`equinox.Module`; its floating-point leaves are its parameters θ. A field may declare the
+kind of its parameter, and all learners then treat it accordingly::
 
     weights: Array = weight()            # decayed by weight decay
     bias: Array = bias()                 # learned, never decayed

@@ -1,11 +1,11 @@
 """The run folder: the names of its files, and the one place that writes and reads them.
 
-Everything that a training leaves behind lies in one folder:
+All files of a training run are in one folder:
 
 ============================  ============================================================================
 ``config.json``               family, parameters, blueprint; from the command line also data, times, machine
 ``metrics.jsonl``             a line of JSON after every chunk of steps
-``checkpoint.safetensors``    what a resumed run goes on from
+``checkpoint.safetensors``    the state from which a run is resumed
 ``model.safetensors``         the fitted estimator, once training has ended
 ``evaluation.json``           the result of an evaluation
 ``finetuning.json``           the settings of a fine-tuning
@@ -80,7 +80,7 @@ class RunFolder:
 
     @property
     def checkpoint(self) -> Path:
-        """What a resumed run goes on from."""
+        """The state from which a run is resumed."""
         return self.path / CHECKPOINT
 
     @property
@@ -131,7 +131,7 @@ class RunFolder:
 
     @property
     def is_complete(self) -> bool:
-        """Whether training has ended and left its model."""
+        """Whether training has ended and written its model."""
         return self.model.is_file()
 
     @property
@@ -156,7 +156,7 @@ class RunFolder:
         """Refuse what cannot become the folder of a run.
 
         Args:
-            resume: whether the run in the folder, if any, is to go on.
+            resume: whether to continue the run in the folder, if any.
             option: what the folder is chosen by, for the message.
             resuming: what ``resume`` is set by, for the message.
         """
@@ -196,7 +196,7 @@ class RunFolder:
             yield
 
     def begin(self, description: Mapping[str, Any], *, resume: bool) -> None:
-        """Describe a new run, or find the one to go on with, whose description stays."""
+        """Describe a new run, or find the one to continue, whose description is kept."""
         self.refuse(resume=resume)
         if not (resume and self.is_begun):
             self.write_config(description)

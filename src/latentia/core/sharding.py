@@ -1,6 +1,6 @@
 """One mesh axis, ``data``: batches and chains are split over it, parameters are replicated.
 
-Code that makes a batch says :func:`split`; on one device, or outside a mesh, that does nothing.
+Code that makes a batch calls :func:`split`; on one device, or outside a mesh, this does nothing.
 """
 
 from __future__ import annotations

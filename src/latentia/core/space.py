@@ -3,11 +3,11 @@
 A model names its visible and latent variables by *pytrees* of :class:`Space`: one space for an RBM's
 visibles, a tuple of spaces for the layers of a deep Boltzmann machine, a dictionary for several
 modalities. Inside a model a value is a float array of the space's ``shape``; a categorical site is one-hot,
-so that energies stay linear in the parameters. At the public face a categorical site is one integer column;
-:meth:`Space.encode` and :meth:`Space.decode` go between the two.
+so that energies stay linear in the parameters. In the user's data a categorical site is one integer column;
+:meth:`Space.encode` and :meth:`Space.decode` convert between the two.
 
-:mod:`latentia.core.domains` is the one list of domains and says what each of them is; whatever depends on a domain
-asks the :class:`Space`.
+:mod:`latentia.core.domains` is the only list of domains; everything that depends on a domain is
+a method of :class:`Space`.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def encode(space: Any, X: Any) -> Any:
     parts = _columns(space, X, lambda leaf: leaf.n_columns)
     lacking = [number for number, part in enumerate(parts) if part is None]
     if lacking:
-        raise DataError(f"The data lack what part {lacking[0] + 1} of {len(parts)} of the model is about.")
+        raise DataError(f"The data lack part {lacking[0] + 1} of the {len(parts)} parts of the model.")
     return _each(space, parts, Space.encode)
 
 
@@ -257,7 +257,7 @@ def seen(space: Any, n_columns: int) -> list[Space]:
 
 
 def spread(space: Any, mask: np.ndarray) -> Any:
-    """A boolean matrix over columns → a pytree of booleans over values: all states of a site alike."""
+    """A boolean matrix over columns → a pytree of booleans over values, the same for all states of a site."""
     parts = _columns(space, mask, lambda leaf: leaf.n_columns)
     shape = lambda leaf, part: (len(part), *leaf.shape)  # noqa: E731
     wide = lambda leaf, part: part[..., None] if leaf.domain == "categorical" else part.reshape(shape(leaf, part))  # noqa: E731

@@ -1,7 +1,7 @@
 """The data set record that every loader returns, and the checks that all of them share.
 
-Rows are examples. ``X`` is always two-dimensional; ``image_shape`` says how a row folds back into
-a picture, and ``domain`` says which models fit: a domain of :data:`latentia.core.domains.KINDS`, or
+Rows are examples. ``X`` is always two-dimensional; ``image_shape`` is the shape of the picture in
+a row, and ``domain`` determines which models fit: a domain of :data:`latentia.core.domains.KINDS`, or
 ``"unit"`` for values between 0 and 1.
 """
 
@@ -37,7 +37,7 @@ class DatasetInfo:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Examples in rows, with what a model or a picture needs to know about them.
+    """Examples in rows, with the facts that a model or a picture needs.
 
     Arguments:
         name: the name it was loaded by (for a file: the file's name without its ending).
@@ -95,7 +95,7 @@ class Dataset:
 
         ``"sample"`` draws every value once as Bernoulli with its intensity as probability, from
         ``numpy.random.default_rng(seed)``, ``X`` before ``X_test``, row by row (a *fixed*
-        binarisation). ``"threshold"`` asks whether the value exceeds one half. They are different
+        binarisation). ``"threshold"`` checks whether the value exceeds one half. They are different
         tasks: a likelihood means nothing without the binarisation beside it.
         """
         if method not in ("sample", "threshold"):

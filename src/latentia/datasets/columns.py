@@ -14,7 +14,7 @@ _MOST_LISTED = 10
 
 
 def names_of(estimator: Any) -> list[str] | None:
-    """The columns that a fitted estimator knows by name; None if it knows them by position alone."""
+    """The column names of a fitted estimator; None if its columns have no names."""
     names = getattr(estimator, "feature_names_in_", None)
     return None if names is None else [str(name) for name in names]
 
@@ -27,7 +27,7 @@ def arranged(data: Dataset, names: Sequence[str] | None, *, source: str | None =
 
     Args:
         data: as loaded.
-        names: those that the model knows.
+        names: those of the model.
         source: what to call the data in a message; by default their own name.
     """
     source = source or data.name
@@ -37,7 +37,7 @@ def arranged(data: Dataset, names: Sequence[str] | None, *, source: str | None =
     missing = [name for name in names if name not in own]
     unknown = [name for name in own if name not in names]
     if missing:
-        others = f" It has columns that the model does not know: {_listed(unknown)}." if unknown else ""
+        others = f" It has columns that the model does not have: {_listed(unknown)}." if unknown else ""
         raise DataError(
             f"{source}: {_count(missing)} that the model was trained on {_verb(missing)} missing: "
             f"{_listed(missing)}.{others} Add or rename them; columns are found by their names, in any order."
@@ -53,7 +53,7 @@ def arranged(data: Dataset, names: Sequence[str] | None, *, source: str | None =
 
 
 def check_names(source: str, names: Sequence[str]) -> None:
-    """Refuse names that do not tell columns apart."""
+    """Refuse names that do not identify columns."""
     empty = [index for index, name in enumerate(names) if not name]
     if empty:
         raise DataError(

@@ -1,6 +1,6 @@
 """A user's own data from one file: ``.npy``, ``.npz``, ``.safetensors``, ``.csv`` or ``.parquet``.
 
-Nothing in a file is ever executed: numpy reads with ``allow_pickle=False``. Arrays of pictures,
+No code in a file is executed: numpy reads with ``allow_pickle=False``. Arrays of pictures,
 (n, h, w) or (n, h, w, 3), are flattened to rows and remembered as images.
 """
 
@@ -236,11 +236,11 @@ def _wider(a: Domain, b: Domain) -> Domain:
 
 
 def settle_domain(rows: np.ndarray, domain: Domain | None, allow_nan: bool, path: Path) -> Domain:
-    """Return the domain asked for if the values allow it, or the narrowest one that holds them."""
+    """Return the requested domain if the values allow it, or the narrowest one that contains them."""
     if domain is not None:
         check_domain_name(domain)
         if isinstance(rows, np.memmap):
-            return domain  # the caller knows, and a scan would read the whole file
+            return domain  # given by the caller; a scan would read the whole file
     if rows.size == 0:
         raise DataError(f"{path} is empty (shape {rows.shape}). Give at least one example.")
     found = find_domain(rows, source=str(path), allow_nan=allow_nan)
@@ -248,7 +248,7 @@ def settle_domain(rows: np.ndarray, domain: Domain | None, allow_nan: bool, path
         return found
     if domain in _ORDER and _ORDER.index(found) > _ORDER.index(domain):
         raise DataError(
-            f"{path}: domain={domain!r} was asked for, but the values are {found!r}. Drop the option or "
+            f"{path}: domain={domain!r} was requested, but the values are {found!r}. Drop the option or "
             "transform the data (scale=… divides them)."
         )
     if domain in ("spin", "nonnegative", "count", "simplex"):
@@ -258,7 +258,7 @@ def settle_domain(rows: np.ndarray, domain: Domain | None, allow_nan: bool, path
         for part, values in row_blocks(rows):
             leaf.check(
                 np.where(np.isnan(values), leaf.filler[None], values) if domain != "simplex" else values,
-                fix=f"{path}: domain={domain!r} was asked for; drop the option or transform the data.",
+                fix=f"{path}: domain={domain!r} was requested; drop the option or transform the data.",
                 first=(part.start, 0),
             )
     return domain

@@ -2,7 +2,7 @@
 
 Each reader checks what it reads and, where a file is cut off or of another kind, raises
 :class:`FileFormatError` with the file's name and what to do. None of them executes anything from a
-file: CIFAR's Python batches, which are pickles, go through an unpickler that knows only arrays.
+file: CIFAR's Python batches, which are pickles, go through an unpickler that allows only arrays.
 """
 
 from __future__ import annotations

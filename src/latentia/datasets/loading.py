@@ -1,4 +1,4 @@
-"""``load``: one door to every data set, by name or by path; ``available`` lists the names."""
+"""``load`` opens every data set, by name or by path; ``available`` lists the names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SUFFIXES: dict[str, tuple[str, str]] = {
 
 
 def available() -> list[DatasetInfo]:
-    """List the data sets that :func:`load` knows by name."""
+    """List the data sets that :func:`load` finds by name."""
     return [DatasetInfo(name, line, bundled) for name, (_, _, line, bundled) in _NAMED.items()]
 
 

@@ -200,7 +200,7 @@ def _read_columns(
     except (ValueError, IndexError) as error:
         raise FileFormatError(
             f"{path} is not a table of numbers: {error} (rows counted without the header). Encode text as "
-            "numbers, name a column of labels by target=…, and for empty cells pass allow_nan=True."
+            "numbers, name a column of labels by target=…, and pass allow_nan=True if cells are empty."
         ) from error
     if not cells.size:
         raise DataError(f"{path} has a header but no rows. Give at least one row of numbers.")

@@ -1,8 +1,8 @@
-"""The model of autoencoders: an encoder, a decoder, and the energy that a reconstruction costs.
+"""The model of autoencoders: an encoder, a decoder, and the reconstruction error as energy.
 
     E(x) = Σ_j ℓ_j(x, g(f(x))),
 
-see :mod:`latentia.models.autoencoder`, which also tells of the matching energy model.
+see :mod:`latentia.models.autoencoder`, which also describes the matching energy model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Binary sites with pairwise couplings: what clamping leaves of models that are quadratic in binary latents.
+"""Binary sites with pairwise couplings: models that are quadratic in binary latents, with the data clamped.
 
     E(z) = c − fᵀz + ½ zᵀJz,      J symmetric with a zero diagonal,
 

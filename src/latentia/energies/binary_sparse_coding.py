@@ -241,6 +241,6 @@ def _ridge(second: Float[Array, "k k"]) -> Scalar:
 
 
 def _variance_floor(squares: Float[Array, " d"]) -> Scalar:
-    """The smallest variance that arithmetic tells from 0: 10 ε of the mean square of x (of 1, if x is zero)."""
+    """The smallest variance that differs numerically from 0: 10 ε of the mean square of x (of 1, if x is zero)."""
     total = jnp.mean(squares)
     return 10 * float(jnp.finfo(squares.dtype).eps) * jnp.where(total > 0, total, 1.0)

@@ -6,7 +6,7 @@ With s = (x, z) in {0, 1}ⁿ or {−1, +1}ⁿ and W symmetric with zero diagonal
 
 where g is the difference between the two states: 1 for {0, 1} and 2 for {−1, +1}. Sweeps update every unit once,
 from its field at the newest values of the others. They draw (Gibbs sampling), average (mean field: each update
-minimises the variational energy over one unit, so no round raises it; all at once they may) or settle (zero
+minimises the variational energy over one unit, so no round raises it; all at once they may) or minimise (zero
 temperature: each update minimises the energy over one unit). A sweep updates one block of units after another, so
 with more than two blocks it is not reversible: annealing bounds log Z from both sides all the same, and Bennett's
 estimate between the two is then approximate.

@@ -2,10 +2,10 @@
 
     p(y, z | c) = exp(−E((c, y), z)) / Z(c),      Z(c) = Σ_{y, z} exp(−E((c, y), z)).
 
-Learning descends −log p(y | c) instead of −log p(c, y): nothing is spent on modelling c (Larochelle and Bengio,
-2008; Mnih, Larochelle and Hinton, 2011, for conditional RBMs). A joint model that can restrict itself
-(:class:`~latentia.core.capabilities.Restricts`) becomes a model of its own kind, annealing included. Of any other
-one the context is clamped: what can be asked of it then is what follows from the joint model's answers at (c, y).
+Learning minimises −log p(y | c) instead of −log p(c, y), so that c is not modelled (Larochelle and Bengio,
+2008; Mnih, Larochelle and Hinton, 2011, for conditional RBMs). A joint model with
+:class:`~latentia.core.capabilities.Restricts` becomes a model of its own kind, annealing included. In any other
+one the context is clamped: its capabilities are those that follow from the joint model's at (c, y).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 with A symmetric, zero on its diagonal and wherever two variables may not be coupled: given all others, those are
 independent (Dempster, 1972). −A holds the partial correlations. The energy is left *unnormalised*, though log Z is
-known, so that what an objective learns about log Z can be held against the truth.
+known, so that the log Z learned by an objective can be compared with the true value.
 
 Λ must stay positive definite without losing its zeros, which a Cholesky factor would fill in. Its diagonal s² is
 positive by its logarithm; A is kept where the smallest eigenvalue of I + A is above a floor: after a step that
@@ -42,7 +42,7 @@ from latentia.ops.gaussian import LOG_2PI
 
 Value = Float[Array, " d"]
 
-#: The smallest eigenvalue that I + A may have: single precision still tells it from zero.
+#: The smallest eigenvalue that I + A may have: in single precision it still differs from zero.
 FLOOR = 1e-5
 #: What is left of A after every failure to find a Cholesky factor.
 SHRINK = 0.98

@@ -1,4 +1,4 @@
-"""Boltzmann machines of layers: the common ground of deep and multimodal ones, whose layers form a tree.
+"""Boltzmann machines of layers: the shared model of deep and multimodal machines, whose layers form a tree.
 
 With units' own energies E_l, statistics s_l, offsets μ_l and a weight matrix on every edge between two layers,
 

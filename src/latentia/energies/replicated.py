@@ -1,7 +1,7 @@
-"""RBMs with copies of a layer, tied to each other: the stages of a deep Boltzmann machine's pretraining.
+"""RBMs with tied copies of a layer: the stages of a deep Boltzmann machine's pretraining.
 
-A hidden layer of a deep Boltzmann machine hears from below *and* from above. An RBM that is to become one of its
-parts must not count twice what the other neighbour will say, so it is trained with copies: with n copies of the
+A hidden layer of a deep Boltzmann machine has input from below *and* from above. An RBM that becomes one of
+its parts must not count the input of the other neighbour twice, so it is trained with copies: with n copies of the
 visible layer, all showing the data, and m copies of the hidden one, every pair joined by the same weights,
 
     p(h | x, …, x) = σ(n Wᵀx + b),        p(x | h, …, h) = σ(m W h + a).
@@ -108,7 +108,7 @@ class ReplicatedRBM(FreeEnergy, Settles, Centred, Constrained, Initialised):
         return self.expanded().centres(x, weights)
 
     def recentred(self, centres: Any, rate: Any) -> Self:
-        """Offsets move towards the centres, alike in all copies."""
+        """Offsets move towards the centres, by the same amount in all copies."""
         return self._tied(self.expanded().recentred(centres, rate))
 
     def project(self) -> Self:

@@ -4,7 +4,7 @@ A signal is a sum of few atoms d_1 … d_K, the rows of a dictionary D,
 
     E(x, z) = ½‖x − zD‖² + penalty(z),      ‖d_j‖ ≤ 1 (or = 1),
 
-and its code is the z that minimises E. The penalty is α‖z‖₁ unless another is asked for (elastic net, ℓ0, ℓq,
+and its code is the z that minimises E. The penalty is α‖z‖₁ unless another is chosen (elastic net, ℓ0, ℓq,
 groups), or instead of it the number of atoms in use is limited. Learning lowers the mean of E over the signals by
 turns: codes with the atoms held, atoms with the codes held. Without a bound on the atoms' norms codes could shrink
 at no cost.

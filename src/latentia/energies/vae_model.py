@@ -2,11 +2,12 @@
 
     E(x, z) = −log p(x, z),      p(x, z) = p(x | z¹) p(z¹ | z²) … p(z^L),      p(z^L) = N(0, I), or learned odds;
 
-each conditional distribution reads a network's numbers. The uppermost prior may also be the mixture of posteriors
+the parameters of each conditional distribution are the outputs of a network. The top prior may also be the mixture
+of posteriors
 
     p(z^L) = 1/K Σ_k q(z^L | u_k)
 
-of pseudo-inputs u_k that are learned along (Tomczak and Welling, 2018): it stands where codes are.
+of learned pseudo-inputs u_k (Tomczak and Welling, 2018), which adapts to the distribution of the codes.
 
 Recognition goes upwards, q(z¹ | x) q(z² | z¹) …, or down a ladder, q(z^L | x) … q(z¹ | z², x), where x's evidence
 about each layer is multiplied with the model's prediction.

@@ -1,4 +1,4 @@
-"""What a variational autoencoder is made of: networks, and distributions of the visibles given a network's numbers.
+"""Parts of variational autoencoders: networks, and distributions of the visibles given a network's outputs.
 
 - Bernoulli: log-odds for every pixel.
 - Categorical: a logit for every state of every site.
@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from latentia.core.hooks import hook
 from latentia.core.model import Scalar
 from latentia.core.parameters import bias, buffer
 from latentia.core.space import Space
@@ -27,7 +28,7 @@ from latentia.ops.networks import MLP
 Vector = Float[Array, " n"]
 Variance = Literal["fixed", "learned", "per_pixel", "predicted"]
 
-#: σ is at least this part of the data's scale: a pixel that never changes would want none.
+#: σ is at least this part of the data's scale: for a constant pixel it would go to zero.
 SMALLEST = 1e-3
 
 
@@ -87,6 +88,7 @@ class AbstractVisible(eqx.Module):
     def fitted(self, x: Array) -> tuple[Self, Vector]:
         """(for the scale of a batch, numbers that describe its pixels one by one)."""
 
+    @hook
     def projected(self) -> Self:
         """With its own parameters inside their range."""
         return self
@@ -116,7 +118,7 @@ class Bits(AbstractVisible):
         return jax.nn.sigmoid(numbers)
 
     def sample(self, numbers: Vector, *, key: PRNGKeyArray) -> Array:
-        """One throw of every pixel."""
+        """One sample of every pixel."""
         p = jax.nn.sigmoid(numbers)
         return (jax.random.uniform(key, p.shape, p.dtype) < p).astype(p.dtype)
 

@@ -1,1 +1,1 @@
-"""The scikit-learn face: validation, fit, transform, sample, score, save."""
+"""The scikit-learn interface: validation, fit, transform, sample, score, save."""

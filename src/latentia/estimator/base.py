@@ -1,7 +1,7 @@
 """The base class of all estimators.
 
-A family implements ``build`` (a fresh model from a blueprint), ``_learner`` (how it learns) and, where its data
-are special, ``_blueprint`` and ``_rows``. It gets ``fit``, ``transform``, ``inverse_transform``,
+A family implements ``build`` (a fresh model from a blueprint), ``_learner`` (how it learns) and, if its data
+are special, ``_blueprint`` and ``_check_domain``. It inherits ``fit``, ``transform``, ``inverse_transform``,
 ``reconstruct``, ``sample``, ``free_energy``, ``score_samples``, ``score``, ``log_likelihood``, ``save`` and
 ``latentia.load``, each of them as far as its model's capabilities allow.
 """
@@ -30,8 +30,10 @@ from latentia.core.capabilities import (
     LinearSplit,
 )
 from latentia.core.errors import CapabilityError, DataError
+from latentia.core.hooks import extensible, hook
 from latentia.core.model import AbstractModel
 from latentia.estimator import checks, notebook, saving
+from latentia.estimator.absent import absent_if_lacking
 from latentia.estimator.drawing import draw
 from latentia.estimator.fits import Fits
 from latentia.estimator.memory import forget
@@ -44,19 +46,25 @@ from latentia.ops import random
 
 
 class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fits):
-    """A model with a scikit-learn face. See the module's docstring for what a family implements."""
+    """A model with the scikit-learn interface. See the module's docstring for what a family implements."""
 
     def adopt(
         self, model: AbstractModel, blueprint: dict[str, Any], feature_names: list[str] | None = None
     ) -> Self:
         """Become a fitted estimator around a given model."""
+        self._forget_earlier()
         forget(self)
         self.blueprint_, self.model_, self.history_ = blueprint, model, []
         self.n_features_in_ = blueprint["n_features"]
         if feature_names:
             self.feature_names_in_ = np.asarray(feature_names, dtype=object)
         self._n_features_out = space.width(code_space(model))
+        self._adopted()
         return self
+
+    @hook
+    def _adopted(self) -> None:
+        """What follows from a model that was taken over."""
 
     def _needs(self, capability: Any, method: str) -> Any:
         check_is_fitted(self, "model_")
@@ -67,6 +75,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fits):
 
     # -- use -----------------------------------------------------------------------------------------------
 
+    @extensible
     def transform(self, X: Any) -> np.ndarray:
         """Posterior means of the latents (or the codes of a model without latents), one row per example."""
         model = self._needs(ExactPosterior | Clamps | Encodes | LinearSplit | Amortised, "transform")
@@ -74,6 +83,11 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fits):
 
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Mean visibles for given latents (rows as :meth:`transform` returns them)."""
+        return self._decoded(X)
+
+    @hook
+    def _decoded(self, X: Any) -> np.ndarray:
+        """Mean visibles for given latents, which are checked here."""
         model = self._needs(Decodes, "inverse_transform")
         Z = np.asarray(X, np.float32)
         if Z.ndim != 2 or Z.shape[1] != self._n_features_out:
@@ -88,18 +102,31 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fits):
     def latent_switches(self) -> tuple[np.ndarray, np.ndarray]:
         """(codes with one latent on, codes with it off), a row for every latent, for pictures of what it does."""
         check_is_fitted(self, "model_")
+        return self._switches()
+
+    @hook
+    def _switches(self) -> tuple[np.ndarray, np.ndarray]:
+        """Codes for :meth:`latent_switches`: by default the others are off."""
         n = self._n_features_out
         return np.eye(n, dtype=np.float32), np.zeros((n, n), np.float32)
 
     def reconstruct(self, X: Any) -> np.ndarray:
         """Mean visibles given the posterior means of the latents."""
+        return self._reconstructed(X)
+
+    @hook
+    def _reconstructed(self, X: Any) -> np.ndarray:
+        """What :meth:`reconstruct` returns; by default decoded codes."""
         return self.inverse_transform(self.transform(X))
 
+    @absent_if_lacking
     def free_energy(self, X: Any) -> np.ndarray:
         """F(x) = −log Σ_z exp(−E(x, z)) of every row; an upper bound by inference where F is out of reach."""
         model = self._needs(FreeEnergy | Clamps, "free_energy")
         return apply_rows(free_energy_row, model, self._visibles(X, purpose="scoring"))
 
+    @absent_if_lacking
+    @extensible
     def sample(
         self,
         n_samples: int = 1,
@@ -131,6 +158,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fits):
         key = random.key(int(check_random_state(state).randint(2**31 - 1)))
         return draw(self, n_samples, n_steps=n_steps, given=given, mask=mask, mean=mean, key=key)
 
+    @absent_if_lacking
     def log_z(self, **options: Any) -> LogZ:
         """log Z with both sides; see :func:`latentia.likelihood.log_z` for the options. Remembered."""
         check_is_fitted(self, "model_")
@@ -140,6 +168,8 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fits):
         options = {"key": random.key(0), "start": self._chains(), **options}
         return self._remember("_log_z", likelihood.log_z(self.model_, **options))
 
+    @absent_if_lacking
+    @extensible
     def score_samples(self, X: Any) -> np.ndarray:
         """log p(x) of every row, in nats; exact where log Z is known exactly, else with its estimate.
 
@@ -150,10 +180,17 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fits):
         return -apply_rows(free_energy_row, model, visibles).astype(np.float64) - self.log_z().estimate
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Mean log p(x) over the rows."""
+        """Mean log p(x) over the rows; of a family without a likelihood another measure. Higher is better."""
         del y
+        return self._score(X)
+
+    @hook
+    def _score(self, X: Any) -> float:
+        """What :meth:`score` returns."""
         return float(np.mean(self.score_samples(X)))
 
+    @absent_if_lacking
+    @extensible
     def log_likelihood(self, X: Any, **options: Any) -> LogLikelihood:
         """Mean log p(x) with both sides: lower, upper, estimate, stderr, method.
 
@@ -165,7 +202,7 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fits):
         return self._remember("_log_likelihood", found)
 
     def _remember(self, name: str, evaluation: Any) -> Any:
-        """Keep an evaluation of the model as it is, and forget those of another model."""
+        """Store an evaluation of the current model, and discard those of another model."""
         self._remembered(name)
         setattr(self, name, evaluation)
         return evaluation
@@ -181,14 +218,24 @@ class LatentEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fits):
     def _chains(self) -> Any:
         """Where the training's persistent chains are, if there are any: a good start for equilibrium."""
         state = getattr(self.__dict__.get("_state"), "objective", None)
-        if isinstance(state, ContrastiveState):
-            return jax.vmap(state.sampler.visible)(state.chains)
+        state = state if isinstance(state, ContrastiveState) else self._contrastive_state(state)
+        return None if state is None else jax.vmap(state.sampler.visible)(state.chains)
+
+    @hook
+    def _contrastive_state(self, state: Any) -> ContrastiveState | None:
+        """The state with persistent chains that an objective's state of another type holds, if any."""
+        del state
         return None
 
     def save(self, path: str | Path) -> None:
         """Write to a safetensors file that :func:`latentia.load` reads; nothing in it is executed."""
+        self._check_savable()
         check_is_fitted(self, "model_")
         saving.save(self, path)
+
+    @hook
+    def _check_savable(self) -> None:
+        """Refuse to be saved, where a parameter is code that no file can hold."""
 
     def _repr_html_inner(self) -> str:
         """For notebooks: scikit-learn's diagram, and a card of what was learned."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from latentia.core.hooks import hook
 from latentia.estimator import checks
 from latentia.estimator.base import LatentEstimator
 from latentia.estimator.declared import changed, param
@@ -11,17 +12,18 @@ from latentia.learning.fit import Event
 
 
 class BatchEstimator(Components, Epochs, RunDir, Callbacks, LatentEstimator):
-    """Every step sees all rows; stops when the log-likelihood (or its bound) gains less than ``tol`` a step."""
+    """Every step uses all rows; stops when the log-likelihood (or its bound) gains less than ``tol`` per step."""
 
     tol: float = param(
         default=1e-4,
         check=checks.number(0),
-        doc="least gain of the mean log-likelihood, or of its bound, a step; a smaller one ends the fit.",
+        doc="smallest gain per step of the mean log-likelihood, or of its bound; a smaller one ends the fit.",
     )
 
-    n_epochs = changed(default=200, doc="most EM steps.")
+    n_epochs = changed(default=200, doc="maximal number of EM steps.")
     callbacks = changed(doc="functions called with a ``latentia.learning.fit.Event`` after every step; True stops.")
 
+    @hook
     def _steps(self) -> int:
         return self.n_epochs
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from latentia.core import space
 from latentia.core.errors import ParameterError
+from latentia.core.hooks import hook
 from latentia.estimator import grey_values
 from latentia.estimator.declared import attribute
 from latentia.estimator.gradient import GradientEstimator
@@ -46,6 +47,7 @@ class AbstractBoltzmann(Objective, Chains, Replicas, InitialWeights, GradientEst
     n_epochs = 20
     optimizer = "sgd"
 
+    @hook
     def _blueprint(self, X: Examples) -> dict[str, Any]:
         if self.binarize is not None and self.visible != "bernoulli":
             raise ParameterError(

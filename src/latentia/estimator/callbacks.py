@@ -1,8 +1,8 @@
-"""Callbacks that live as long as a fit: they are told when it begins, what happens, and how it ended.
+"""Callbacks with a beginning and an end: they are called when a fit begins, after every chunk, and when it ends.
 
 The loop calls any function after every chunk (:class:`latentia.learning.fit.Event`). A log, however, must be opened
-before the first stage and closed after the last one, whatever becomes of the run; only the estimator knows when.
-It is opened as late as can be, right before the first step: a fit that is refused leaves nothing behind.
+before the first stage and closed after the last one, also if the run fails; the estimator does this.
+It is opened right before the first step: a fit that is refused writes no log.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from latentia.core.errors import DivergenceError, NotNormalisableError
+from latentia.core.hooks import hook
 from latentia.learning.fit import Event
 
 #: How a fit ended: to its end (or stopped early), by Ctrl-C, by divergence, or by another error.
@@ -21,17 +22,18 @@ Outcome = Literal["finished", "interrupted", "diverged", "failed"]
 
 
 class Callback(abc.ABC):
-    """A callback that is told of the beginning and the end of a fit as well.
+    """A callback that is also called at the beginning and the end of a fit.
 
     Pass instances in an estimator's ``callbacks``. They are copied with the estimator (``clone``, a grid search),
     and so should hold nothing between two fits that cannot be copied.
     """
 
+    @hook
     def begin(self, estimator: Any, *, goes_on: bool = False) -> None:
         """The fit begins; nothing was learned yet.
 
         Args:
-            estimator: who learns. Its parameters are checked and its folder, if any, is made.
+            estimator: the estimator. Its parameters are checked and its folder, if any, is made.
             goes_on: whether this is another pass over data of a model that has learned before (``partial_fit``).
         """
         del estimator, goes_on
@@ -40,12 +42,13 @@ class Callback(abc.ABC):
     def __call__(self, event: Event) -> bool | None:
         """A chunk of steps is done; True stops the run."""
 
+    @hook
     def end(self, estimator: Any, outcome: Outcome) -> None:
         """The fit is over, well or not; ``estimator`` is fitted unless it was interrupted or failed.
 
         Args:
-            estimator: who learned.
-            outcome: how it ended.
+            estimator: the estimator.
+            outcome: how the fit ended.
         """
         del estimator, outcome
 
@@ -54,7 +57,7 @@ class Callback(abc.ABC):
 def told(estimator: Any, callbacks: Sequence[Any], *, goes_on: bool = False) -> Iterator[Callable[[], None]]:
     """A fit after which callbacks are closed; what it yields opens them, the first time that it is called.
 
-    That a log cannot be closed costs a warning, no model.
+    A log that cannot be closed causes a warning; the model is kept.
     """
     begun: list[Callback] = []
     waiting = [callback for callback in callbacks if isinstance(callback, Callback)]

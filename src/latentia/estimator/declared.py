@@ -20,9 +20,9 @@ import dataclasses
 import functools
 import inspect
 import re
-import sys
 import textwrap
 import types
+import typing
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, dataclass_transform
@@ -79,7 +79,7 @@ def param(
         default: its default.
         doc: what it is, in a sentence.
         check: called with the name and the value; raises where the value does not do.
-        kw_only: False lets it be given without its name.
+        kw_only: False also allows it to be given without its name.
         formerly: the name that it had in earlier releases.
     """
     return _Entry({"default": default, "doc": doc, "check": check, "formerly": formerly, "positional": not kw_only})
@@ -236,8 +236,8 @@ def _hint(cls: type, annotation: Any) -> Any:
     """An annotation as a type; it may name what only the class's own module imports."""
     if not isinstance(annotation, str):
         return annotation
-    module = sys.modules.get(cls.__module__)
-    return eval(annotation, {} if module is None else vars(module))
+    holder = type(cls.__name__, (), {"__annotations__": {"value": annotation}, "__module__": cls.__module__})
+    return typing.get_type_hints(holder, include_extras=True)["value"]
 
 
 def _set_or_delete(cls: type, name: str, value: Any) -> None:

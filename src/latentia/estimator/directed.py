@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 
 from latentia import likelihood
 from latentia.core import space
+from latentia.core.algorithms import AbstractObjective
 from latentia.core.capabilities import Amortised
 from latentia.core.errors import DataError, ParameterError
 from latentia.core.parameters import trainable
@@ -30,7 +31,6 @@ from latentia.estimator.training import Plan
 from latentia.inference import code_space
 from latentia.learning import objective
 from latentia.learning.discrete_gradients import GRADIENTS, MOST_STATES
-from latentia.learning.gradient import GradientLearner
 from latentia.ops import random
 from latentia.ops.compiling import jitted
 from latentia.ops.examples import Examples
@@ -45,7 +45,7 @@ class DirectedEstimator(Objective, GradientEstimator):
     n_draws: int = param(
         default=1,
         check=checks.integer(1),
-        doc='draws of the latents for each example; the bound "iwae" rises with it.',
+        doc='samples of the latents for each example; the bound "iwae" rises with their number.',
         formerly="k",
     )
     gradient: str = param(
@@ -60,17 +60,17 @@ class DirectedEstimator(Objective, GradientEstimator):
     free_bits: float = param(
         default=0.0,
         check=checks.number(0),
-        doc="nats of divergence that each latent may have without paying.",
+        doc="divergence of each latent, in nats, that is not penalised.",
     )
     temperature: float = param(
-        default=0.5, check=checks.number(0, open_low=True), doc='of relaxed draws ("gumbel").'
+        default=0.5, check=checks.number(0, open_low=True), doc='temperature of the relaxed samples ("gumbel").'
     )
 
     objective = changed(default="elbo", doc='"elbo", "iwae", or an objective object.')
     learning_rate = 0.001
     early_stopping = changed(doc="stop when the bound of held-out rows no longer rises.")
     monitor = changed(
-        doc='the bound of a few training rows as a metric after every epoch: "auto" and "always" follow it, None '
+        doc='whether to record the bound of a few training rows after every epoch: "auto" and "always" do, None '
         "does not."
     )
 
@@ -88,10 +88,9 @@ class DirectedEstimator(Objective, GradientEstimator):
             )
         return objective(self.objective, **{**self._objective_numbers(), **changes})
 
-    def _learner(self, plan: Plan) -> GradientLearner:
+    def _surrogate(self, plan: Plan) -> AbstractObjective:
         per_epoch = plan.n_steps if plan.constant_rate else plan.n_steps / self.n_epochs
-        surrogate = self._bound(warmup=float(self.warmup * per_epoch))
-        return GradientLearner(surrogate, self._optimizer(plan), averaging=self.averaging, centring=0.0)
+        return self._bound(warmup=float(self.warmup * per_epoch))
 
     def watch(self, model: Any, rows: Any, weights: Any = None) -> Watched:
         """The importance-weighted bound of a few fixed rows."""
@@ -106,7 +105,7 @@ class DirectedEstimator(Objective, GradientEstimator):
     def gradient_variance(
         self, X: Any, *, gradients: Any = None, n_repeats: int = 64, show: bool = True, random_state: Any = 0
     ) -> dict[str, dict[str, Any]]:
-        """How noisy each way to estimate the recognition network's gradient is, at the model as it is now.
+        """Bias and variance of the estimators of the recognition network's gradient, at the current model.
 
         Args:
             X: rows; their mean gradient is estimated again and again with fresh draws.
@@ -170,10 +169,10 @@ class DirectedEstimator(Objective, GradientEstimator):
 
     # -- the code ----------------------------------------------------------------------------------------------
 
-    def latent_switches(self) -> tuple[np.ndarray, np.ndarray]:
+    def _switches(self) -> tuple[np.ndarray, np.ndarray]:
         """(codes with one latent high, codes with it low): ±2 standard deviations of the prior, or on and off."""
         if space.leaves(code_space(self._needs(Amortised, "latent_switches")))[0].domain != "real":
-            return super().latent_switches()
+            return super()._switches()
         ends = 2 * np.eye(self._n_features_out, dtype=np.float32)
         return ends, -ends
 

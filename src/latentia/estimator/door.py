@@ -1,7 +1,7 @@
-"""What may be passed as data, and what becomes of it: :class:`~latentia.ops.examples.Examples`.
+"""Accepted data, and their conversion to :class:`~latentia.ops.examples.Examples`.
 
 Every estimator takes rows of numbers: NumPy arrays, data frames (pandas, polars), lists of lists, tensors of
-PyTorch on the CPU, and memory maps, which are streamed. What more it takes it names in ``accepts``: sparse
+PyTorch on the CPU, and memory maps, which are streamed. Other data that it takes are listed in ``accepts``: sparse
 matrices, which stay sparse; images ``(n, h, w[, c])``; several parts by name or in order; sequences of unequal
 length.
 """
@@ -27,8 +27,8 @@ def accept(estimator: Any, X: Any, *, reset: bool) -> Examples:
     """The data as examples of float32, checked; ``reset`` for data to learn from anew.
 
     Args:
-        estimator: whose data they are; it says in ``accepts`` what it takes.
-        X: what the user gave.
+        estimator: the estimator; its ``accepts`` lists what it takes.
+        X: the user's data.
         reset: whether the number of features is learned from the data, or checked.
     """
     if isinstance(X, Examples):
@@ -97,7 +97,7 @@ def _mapped(estimator: Any, X: Any, *, reset: bool) -> Any:
 
 
 def _images(estimator: Any, X: Any, *, reset: bool) -> Examples:
-    """Images as rows of pixels, which remember the shape that they had."""
+    """Images as rows of pixels, with the shape of the images."""
     if "images" not in estimator.accepts:
         raise DataError(
             f"X has {X.ndim} dimensions, but {type(estimator).__name__} takes one row of numbers for each example. "
@@ -142,7 +142,7 @@ def _by_order(estimator: Any, X: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _parts(estimator: Any, X: Mapping[str, Any], *, reset: bool) -> Examples:
-    """Parts by name, in the order that the estimator has them in; one that is not there is None."""
+    """Parts by name, in the order of the estimator; a missing one is None."""
     if "parts" not in estimator.accepts:
         raise DataError(
             f"X is a mapping of {len(X)} parts, but {type(estimator).__name__} takes one matrix. Put the parts "
@@ -154,10 +154,10 @@ def _parts(estimator: Any, X: Mapping[str, Any], *, reset: bool) -> Examples:
     unknown = [name for name in X if name not in sizes]
     if unknown or not X:
         known = _listed(sizes)
-        raise DataError(f"The data name {unknown or 'nothing'}; this machine knows {known}.")
+        raise DataError(f"The data contain the parts {unknown or 'none'}; this model has {known}.")
     lacking = [name for name in sizes if name not in X]
     if lacking and reset:
-        raise DataError(f"The data lack {_listed(lacking)}; only a fitted machine can fill them in.")
+        raise DataError(f"The data lack {_listed(lacking)}; only a fitted model can fill in missing parts.")
     lengths = {len(part) for part in X.values()}
     if len(lengths) > 1:
         raise DataError(f"The modalities have different numbers of rows: {sorted(lengths)}.")

@@ -18,7 +18,7 @@ class NoiseSamples(Parameters):
     noise_ratio: int = param(
         default=1,
         check=checks.integer(1),
-        doc="noise samples for each example, for the objectives that contrast data with noise.",
+        doc="noise samples per example, for noise-contrastive objectives.",
     )
 
 
@@ -31,7 +31,7 @@ class ExpertFunctions(Parameters):
         doc='φ: "student_t", "log_cosh" (also called "logistic"), "charbonnier", "gsm" (a mixture of Gaussians '
         'whose weights are learned), "gaussian".',
     )
-    ridge: float = param(default=0.01, check=checks.number(0), doc="ε at the start; it is learned too.")
+    ridge: float = param(default=0.01, check=checks.number(0), doc="initial value of ε, which is learned too.")
 
 
 class EnergyEstimator(Objective, Chains, NoiseSamples, GradientEstimator):
@@ -44,8 +44,8 @@ class EnergyEstimator(Objective, Chains, NoiseSamples, GradientEstimator):
     )
     learning_rate = 0.003
     monitor = changed(
-        doc='the score-matching objective of a few training rows as a metric after every epoch: "auto" and '
-        '"always" follow it, None does not.'
+        doc='whether to record the score-matching objective of a few training rows after every epoch: "auto" and '
+        '"always" do, None does not.'
     )
 
     def _objective_numbers(self) -> dict[str, Any]:
@@ -55,17 +55,15 @@ class EnergyEstimator(Objective, Chains, NoiseSamples, GradientEstimator):
 class UnnormalisedEstimator(EnergyEstimator):
     """For families whose log Z is not known: no log p(x), and models are compared by score matching."""
 
-    @property
-    def score_samples(self) -> Any:
-        """Not there: log p(x) needs log Z, which this family does not know."""
-        name = type(self).__name__
-        raise AttributeError(
-            f"{name} has no score_samples: its log Z is not known, so neither is log p(x). free_energy(X) is "
-            "−log p(x) up to that constant; score(X) compares models by score matching."
+    def _lacks(self, method: str) -> str | None:
+        if method != "score_samples":
+            return None
+        return (
+            "its log Z is not known, so neither is log p(x). free_energy(X) is −log p(x) up to that constant; "
+            "score(X) compares models by score matching."
         )
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def _score(self, X: Any) -> float:
         """Minus the score-matching objective of the rows, in fixed directions: higher is better."""
-        del y
         model = self._needs(FreeEnergy, "score")
         return self.validation_scorer(self._accept(X, reset=False))(model)

@@ -9,8 +9,10 @@ import jax
 import numpy as np
 from scipy.special import entr
 
-from latentia.core.algorithms import AbstractLearner
+from latentia.core.algorithms import AbstractLearner, AbstractObjective
 from latentia.core.capabilities import Decodes, Normalised
+from latentia.core.hooks import hook
+from latentia.estimator.absent import absent_if_lacking
 from latentia.estimator.base import LatentEstimator
 from latentia.estimator.declared import attribute
 from latentia.estimator.fits import Watched
@@ -44,10 +46,12 @@ class GradientEstimator(GradientTraining, LatentEstimator):
     #: A parameter of models that can be centred.
     centring: float = attribute(default=0.0)
 
+    @absent_if_lacking
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """One pass over more rows, going on from the model so far, at a constant learning rate."""
         return self._pass_over(X, y, sample_weight)
 
+    @hook
     def watch(self, model: Any, rows: Any, weights: Any = None) -> Watched:
         """Pseudo-likelihood over all sites of a few fixed rows; their squared error where data are real.
 
@@ -82,7 +86,7 @@ class GradientEstimator(GradientTraining, LatentEstimator):
         n_training = max(1, n_rows - n_held_out(n_rows, held_out)) if held_out else n_rows
         batch_size = min(self.batch_size, n_training)
         per_epoch = math.ceil(n_training / batch_size)
-        return Plan(
+        plan = Plan(
             n_steps=math.ceil(n_training * self.n_epochs / batch_size),
             batch_size=batch_size,
             chunk=min(per_epoch, LONGEST_CHUNK),
@@ -92,21 +96,48 @@ class GradientEstimator(GradientTraining, LatentEstimator):
             resume=self.resume,
             callbacks=tuple(self.callbacks or ()),
         )
+        return self._replanned(plan, n_rows)
 
+    @hook
+    def _replanned(self, plan: Plan, n_rows: int) -> Plan:
+        """The plan of the training proper, where a family has solvers with another one."""
+        del n_rows
+        return plan
+
+    @hook
     def _objective_numbers(self) -> dict[str, Any]:
         """Keyword arguments for objectives named by a string."""
         names = ("n_sampler_steps", "n_chains", "n_replicas", "rounds")
         return {name: getattr(self, name) for name in names if name in self.declared}
 
     def _learner(self, plan: Plan) -> AbstractLearner:
-        surrogate = objective(self.objective, **self._objective_numbers())
-        optimizer = self._optimizer(plan)
+        solver = self._solver(plan)
+        if solver is not None:
+            return solver
+        surrogate, optimizer = self._surrogate(plan), self._optimizer(plan, self._main_rate())
         return GradientLearner(surrogate, optimizer, averaging=self.averaging, centring=self.centring)
 
-    def _optimizer(self, plan: Plan) -> Optimizer:
+    @hook
+    def _solver(self, plan: Plan) -> AbstractLearner | None:
+        """A learner that does not descend an objective; None where gradients do the learning."""
+        del plan
+        return None
+
+    @hook
+    def _surrogate(self, plan: Plan) -> AbstractObjective:
+        """The objective of the training proper."""
+        del plan
+        return objective(self.objective, **self._objective_numbers())
+
+    @hook
+    def _main_rate(self) -> float:
+        """The step size at the start of the training proper."""
+        return self.learning_rate
+
+    def _optimizer(self, plan: Plan, learning_rate: float | None = None) -> Optimizer:
         return Optimizer.make(
             self.optimizer,
-            learning_rate=self.learning_rate,
+            learning_rate=self.learning_rate if learning_rate is None else learning_rate,
             n_steps=plan.n_steps,
             momentum=self.momentum,
             schedule="constant" if plan.constant_rate else self.schedule,

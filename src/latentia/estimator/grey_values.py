@@ -1,4 +1,4 @@
-"""Grey values in the place of bits: data in [0, 1] for models of binary visibles."""
+"""Grey values as probabilities of bits: data in [0, 1] for models of binary visibles."""
 
 from __future__ import annotations
 

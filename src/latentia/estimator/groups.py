@@ -1,7 +1,7 @@
 """Parameters that many families share, in groups: parent classes of estimators.
 
-A family inherits the groups that it needs, most of them through its base class, and says in a line where its
-default is another one (see :mod:`latentia.estimator.declared`).
+A family inherits the groups that it needs, most of them through its base class, and can change a default in
+one line (see :mod:`latentia.estimator.declared`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Layers(Parameters):
     hidden: Sequence[int] = param(
         default=(64, 64),
         check=checks.sizes(1),
-        doc="numbers of units of the layers, from the data upwards.",
+        doc="numbers of units per layer, from the data upwards.",
         kw_only=False,
     )
 
@@ -59,21 +59,21 @@ class States(Parameters):
 
 
 class GreyValues(Parameters):
-    """For models of bits that also take probabilities of bits."""
+    """For binary models that also take probabilities."""
 
     binarize: str | None = param(
         default=None,
         check=checks.one_of("sample", "threshold", None),
-        doc='what to do with data in [0, 1] for Bernoulli visibles: None refuses them, "sample" throws each pixel '
-        'as a coin anew at every training step, "threshold" cuts at ½.',
+        doc='treatment of data in [0, 1] for Bernoulli visibles: None refuses them, "sample" samples each pixel '
+        'from a Bernoulli distribution at every training step, "threshold" cuts at ½.',
     )
 
 
-# -- what is descended -----------------------------------------------------------------------------------
+# -- objectives ------------------------------------------------------------------------------------------
 
 
 class Objective(Parameters):
-    """For what learns by an objective."""
+    """For models that learn by an objective."""
 
     objective: Any = param(default="pcd", doc='"cd", "pcd", "tempering", or an objective object.')
 
@@ -85,14 +85,14 @@ class Chains(Parameters):
     n_chains: int | None = param(
         default=None,
         check=checks.integer(1, optional=True),
-        doc="persistent chains; as many as the batch has rows if None.",
+        doc="number of persistent chains; the batch size if None.",
     )
 
 
 class Replicas(Parameters):
     """For objectives that sample at several temperatures."""
 
-    n_replicas: int = param(default=10, check=checks.integer(2), doc='temperatures of "tempering".')
+    n_replicas: int = param(default=10, check=checks.integer(2), doc='number of temperatures of "tempering".')
 
 
 class Centring(Parameters):
@@ -101,7 +101,7 @@ class Centring(Parameters):
     centring: float = param(
         default=0.01,
         check=checks.number(0, 1),
-        doc="how fast the centring offsets follow the data's means; 0 turns centring off.",
+        doc="rate at which the centring offsets follow the data's means; 0 turns centring off.",
     )
 
 
@@ -116,57 +116,60 @@ class InitialWeights(Parameters):
 class MeanField(Parameters):
     """For models whose latents are found by mean field."""
 
-    rounds: int = param(default=10, check=checks.integer(1), doc="rounds of mean field for every batch.")
+    rounds: int = param(default=10, check=checks.integer(1), doc="rounds of mean field per batch.")
 
 
 # -- training --------------------------------------------------------------------------------------------
 
 
 class PretrainingEpochs(Parameters):
-    """For models that may begin layer by layer."""
+    """For models with layer-by-layer pretraining."""
 
     pretraining_epochs: int = param(
-        default=20, check=checks.integer(0), doc="passes over the data for every layer; 0 for none."
+        default=20, check=checks.integer(0), doc="passes over the data per layer; 0 for no pretraining."
     )
 
 
 class Epochs(Parameters):
-    """How long training goes on."""
+    """The length of the training."""
 
     n_epochs: int = param(default=50, check=checks.integer(1), doc="passes over the data.")
 
 
 class BatchSize(Parameters):
-    """For what learns from a few rows at a time."""
+    """For models that learn from mini-batches."""
 
     batch_size: int = param(default=100, check=checks.integer(1), doc="rows per update.")
 
 
 class LearningRate(Parameters):
-    """How far each step goes."""
+    """The step size."""
 
-    learning_rate: float = param(default=0.1, check=checks.number(0, open_low=True), doc="step size at the start.")
+    learning_rate: float = param(default=0.1, check=checks.number(0, open_low=True), doc="initial step size.")
 
 
 class Optimisation(Parameters):
-    """How an objective is descended; see :class:`latentia.learning.optimizer.Optimizer`."""
+    """How an objective is minimised; see :class:`latentia.learning.optimizer.Optimizer`."""
 
     schedule: Schedule = param(
         default="linear",
         check=checks.one_of(*get_args(Schedule)),
-        doc='"constant", or falling to zero: "linear", "cosine", "warmup" (after a rise).',
+        doc='schedule of the step size: "constant", or falling to zero: "linear", "cosine", "warmup" (after a '
+        "rise).",
     )
     optimizer: Any = param(default="adam", doc='"sgd", "nesterov", "adam", "rmsprop", or an Optax transformation.')
-    momentum: float = param(default=0.0, check=checks.number(0, 1, open_high=True), doc="decay of past gradients.")
+    momentum: float = param(
+        default=0.0, check=checks.number(0, 1, open_high=True), doc="momentum: decay of past gradients."
+    )
     weight_decay: float = param(
-        default=0.0, check=checks.number(0), doc="shrinkage of the weights per unit of learning rate."
+        default=0.0, check=checks.number(0), doc="decay of the weights per unit of learning rate."
     )
 
 
 class Clipping(Parameters):
-    """For gradients that are sometimes much too large."""
+    """For gradients that are sometimes very large."""
 
-    clip: float = param(default=0.0, check=checks.number(0), doc="largest norm of the gradient; 0 does not clip.")
+    clip: float = param(default=0.0, check=checks.number(0), doc="maximal norm of the gradient; 0 does not clip.")
 
 
 class Averaging(Parameters):
@@ -180,7 +183,7 @@ class Averaging(Parameters):
 
 
 class EarlyStopping(Parameters):
-    """When training ends before its time."""
+    """Early stopping."""
 
     early_stopping: bool = param(
         default=False, check=checks.flag, doc="stop when the score of held-out rows no longer rises."
@@ -188,48 +191,51 @@ class EarlyStopping(Parameters):
     validation_fraction: float = param(
         default=0.1,
         check=checks.number(0, 1, open_low=True, open_high=True),
-        doc="rows held out for that.",
+        doc="fraction of rows held out for early stopping.",
     )
-    patience: int = param(default=5, check=checks.integer(1), doc="epochs without a better score before stopping.")
+    patience: int = param(
+        default=5, check=checks.integer(1), doc="epochs without improvement before early stopping."
+    )
 
 
 class Monitoring(Parameters):
-    """What is followed while training goes on."""
+    """Metrics recorded during training."""
 
     monitor: str | None = param(
         default="auto",
         check=checks.one_of("auto", "always", None),
-        doc='the score of a few training rows as a metric after every epoch: "auto" and "always" follow it, None '
+        doc='whether to record the score of a few training rows after every epoch: "auto" and "always" do, None '
         "does not.",
     )
 
 
 class RunDir(Parameters):
-    """Where a run is kept."""
+    """The run folder."""
 
     run_dir: Any = param(
         default=None, doc="folder for config, metrics, checkpoints and model; None writes nothing."
     )
-    resume: bool = param(default=False, check=checks.flag, doc="go on from the folder's checkpoint.")
+    resume: bool = param(default=False, check=checks.flag, doc="continue from the folder's checkpoint.")
 
 
 class Callbacks(Parameters):
-    """Who receives what happens in a run."""
+    """Callbacks of a run."""
 
     callbacks: Any = param(
         default=None,
-        doc="functions called with a ``latentia.learning.fit.Event`` now and then; True stops.",
+        doc="functions called with a ``latentia.learning.fit.Event`` after every chunk of steps; returning True "
+        "stops.",
     )
 
 
 class Seed(Parameters):
-    """What random numbers are drawn from."""
+    """The random seed."""
 
-    random_state: Any = param(default=None, doc="seed.")
+    random_state: Any = param(default=None, doc="random seed.")
 
 
 class Verbosity(Parameters):
-    """What is shown."""
+    """Output on the screen."""
 
     verbose: int = param(default=0, doc="0 is silent, 1 shows progress, 2 also prints every row of metrics.")
 

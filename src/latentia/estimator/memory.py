@@ -1,4 +1,4 @@
-"""What an estimator remembers of a fit, and the seeds of one pass over data after another."""
+"""What an estimator stores of a fit, and the seeds of successive passes over data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a notebook shows of a fitted estimator, below scikit-learn's diagram: a card with facts and a picture.
+"""The notebook display of a fitted estimator, below scikit-learn's diagram: a summary and a picture.
 
-Everything on it is read off attributes: nothing is computed by the model, so that showing an estimator compiles
-nothing and never takes noticeable time. Colours are the page's own, so that it reads on light and dark alike.
+It only reads attributes: nothing is computed by the model, so that displaying an estimator compiles
+nothing and takes no noticeable time. Colours are those of the page, so that it is readable in light and dark mode.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""The base class of estimators that learn to rebuild their data from a code."""
+"""The base class of estimators that learn to reconstruct their data from a code."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from latentia.core.capabilities import Reconstructs
-from latentia.core.errors import CapabilityError, DataError, ParameterError
+from latentia.core.errors import DataError, ParameterError
+from latentia.core.hooks import hook
 from latentia.estimator import checks, training
 from latentia.estimator.declared import attribute, changed, param
 from latentia.estimator.fits import Watched
@@ -16,7 +17,6 @@ from latentia.estimator.gradient import GradientEstimator
 from latentia.estimator.groups import Layers
 from latentia.estimator.rows import apply_rows
 from latentia.estimator.scoring import average
-from latentia.learning.gradient import GradientLearner
 from latentia.learning.reconstruction import Jacobian, Reconstruction, Sparsity
 from latentia.ops.corruption import Corruption, Kind
 from latentia.ops.examples import Examples
@@ -35,28 +35,28 @@ class ReconstructionEstimator(Layers, GradientEstimator):
     corruption: Kind | None = param(
         default=None,
         check=checks.one_of(*get_args(Kind), None),
-        doc='what is done to x before it is encoded, anew at every step: "masking", "gaussian", "salt_and_pepper", '
-        "or None.",
+        doc='corruption of x before encoding, new at every step: "masking", "gaussian", "salt_and_pepper", or '
+        "None.",
     )
     corruption_level: float = param(
         default=0.25,
         check=checks.number(0),
-        doc="part of the entries that is masked or set to an extreme; for Gaussian noise its standard deviation "
-        "(for real data in units of each column's own).",
+        doc="fraction of the entries that are masked or set to an extreme; for Gaussian noise its standard "
+        "deviation (for real data in units of each column's standard deviation).",
     )
     emphasis: float = param(
         default=0.5,
         check=checks.number(0, 1),
-        doc="e: corrupted entries weigh 2e in the loss and others 2(1 − e); 0.5 treats them alike, 1 looks at "
-        "corrupted ones alone.",
+        doc="e: corrupted entries weigh 2e in the loss and others 2(1 − e); 0.5 weighs all equally, 1 uses only "
+        "corrupted ones.",
     )
 
     learning_rate = 0.001
     momentum = changed(doc="decay of past gradients; 0 means the optimiser's usual value.")
     early_stopping = changed(doc="stop when the loss of held-out rows no longer falls.")
     monitor = changed(
-        doc='the loss of a few training rows, uncorrupted, as a metric after every epoch: "auto" and "always" '
-        "follow it, None does not."
+        doc='whether to record the loss of a few uncorrupted training rows after every epoch: "auto" and '
+        '"always" do, None does not.'
     )
 
     #: Parameters of families that let their user choose.
@@ -68,6 +68,7 @@ class ReconstructionEstimator(Layers, GradientEstimator):
 
     # -- data ----------------------------------------------------------------------------------------------
 
+    @hook
     def _blueprint(self, X: Examples) -> dict[str, Any]:
         """With the loss: cross-entropy for data in [0, 1], else squared error."""
         loss = self.loss
@@ -91,6 +92,7 @@ class ReconstructionEstimator(Layers, GradientEstimator):
     def _noise(self) -> Corruption | None:
         return None if self.corruption is None else Corruption(self.corruption, float(self.corruption_level))
 
+    @hook
     def _objective(self) -> Reconstruction:
         priced = self.sparsity in get_args(Sparsity)
         return Reconstruction(
@@ -104,12 +106,14 @@ class ReconstructionEstimator(Layers, GradientEstimator):
             relative=self.blueprint_["loss"] != "cross_entropy",
         )
 
+    @hook
     def _jacobian(self) -> Jacobian:
         """How the contraction is found."""
         return "exact" if self.jacobian == "exact" else "stochastic"
 
-    def _learner(self, plan: training.Plan) -> GradientLearner:
-        return GradientLearner(self._objective(), self._optimizer(plan), averaging=self.averaging, centring=0.0)
+    def _surrogate(self, plan: training.Plan) -> Reconstruction:
+        del plan
+        return self._objective()
 
     def validation_scorer(self, rows: Any, weights: Any = None) -> Callable[[Any], float]:
         """Minus the mean energy of the rows."""
@@ -127,45 +131,24 @@ class ReconstructionEstimator(Layers, GradientEstimator):
         model = self._needs(Reconstructs, "energy")
         return apply_rows(_energy, model, self._visibles(X, purpose="scoring"))
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def _score(self, X: Any) -> float:
         """Minus the mean energy of the rows: higher is better."""
-        del y
         return -float(np.mean(self.energy(X), dtype=np.float64))
 
-    @property
-    def score_samples(self) -> Any:
-        """Not there: an autoencoder's energy has no known log Z, so there is no log p(x)."""
-        raise AttributeError(self._no_likelihood("score_samples"))
-
-    def free_energy(self, X: Any) -> NoReturn:
-        """Not there: nothing is summed out, and what is called energy here need not be normalisable."""
-        del X
-        raise CapabilityError(self._no_likelihood("free_energy"))
-
-    def log_z(self, **options: Any) -> NoReturn:
-        """Not there, see :meth:`energy`."""
-        del options
-        raise CapabilityError(self._no_likelihood("log_z"))
-
-    def log_likelihood(self, X: Any, **options: Any) -> NoReturn:
-        """Not there, see :meth:`energy`."""
-        del X, options
-        raise CapabilityError(self._no_likelihood("log_likelihood"))
-
-    def sample(self, *arguments: Any, **options: Any) -> NoReturn:
-        """Not there: a code has no distribution to draw from."""
-        del arguments, options
-        raise CapabilityError(
-            f"{type(self).__name__} has no sample: it rebuilds data from codes, and its codes have no "
-            "distribution to draw from. Models with one: VAE, RBM, PPCA."
-        )
-
-    def _no_likelihood(self, method: str) -> str:
-        return (
-            f"{type(self).__name__} has no {method}: its energy is the loss of a reconstruction, whose log Z is "
-            "not known (it may not even exist). energy(X) is that loss, row by row; score(X) is minus its mean, "
-            "and compares models of the same data and loss. Models with a likelihood: VAE, PPCA, RBM."
-        )
+    def _lacks(self, method: str) -> str | None:
+        """A code has no distribution to draw from, nothing is summed out, and log Z may not exist."""
+        if method == "sample":
+            return (
+                "it rebuilds data from codes, and its codes have no distribution to draw from. Models with one: "
+                "VAE, RBM, PPCA."
+            )
+        if method in ("score_samples", "free_energy", "log_z", "log_likelihood"):
+            return (
+                "its energy is the loss of a reconstruction, whose log Z is not known (it may not even exist). "
+                "energy(X) is that loss, row by row; score(X) is minus its mean, and compares models of the same "
+                "data and loss. Models with a likelihood: VAE, PPCA, RBM."
+            )
+        return None
 
     def _check_noise(self) -> None:
         """Refuse levels and emphases that do not fit the corruption, before any data are looked at."""

@@ -1,9 +1,9 @@
 """Which rows a fit learns from, and with what weight.
 
-Rows of weight zero are left out before anything looks at the data: neither a starting value, nor a scale, nor the
-order of the rows, nor the split can tell that they were there. Held-out rows are put aside next, so that only their
-score depends on them. The weights of the rows that remain average to one, among the training rows and among the
-held-out ones alike.
+Rows of weight zero are left out first: neither starting values, scales, the order of the rows nor
+the split depend on them. Held-out rows are put aside next, so that only their
+score depends on them. The remaining weights are normalised to a mean of one, separately for training rows and
+held-out rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WHOLE = 1e-4
 
 @dataclasses.dataclass(frozen=True)
 class LearningRows:
-    """Examples to train on and held-out ones, each with weights that average to one (None: all alike)."""
+    """Examples to train on and held-out ones, each with weights that average to one (None: all equal)."""
 
     training: Any
     weights: np.ndarray | None = None
@@ -47,7 +47,7 @@ def normalised_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
 
 
 def weighted(X: Any, y: Any, sample_weight: Any, *, least: int = 1) -> tuple[Any, Any, np.ndarray | None]:
-    """(X, y, weights) of the rows that have a weight; the weights average to one, and are None if all are alike.
+    """(X, y, weights) of the rows that have a weight; the weights average to one, and are None if all are equal.
 
     Args:
         X: checked data.
@@ -99,7 +99,7 @@ def some_rows(rows: Any, seed: int, weights: np.ndarray | None = None, most: int
 
     With weights, rows come as often as their weights say: exactly, if the weights are whole multiples of the
     smallest one and the result is no longer than ``most``, else as nearly as in so many rows. What is computed from
-    the result needs to know nothing of weights.
+    the result needs no weights.
     """
     rows = rows if isinstance(rows, Examples) else Examples(rows)
     n = rows.n

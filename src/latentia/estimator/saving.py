@@ -81,7 +81,7 @@ def load(path: str | Path) -> Any:
     unknown = sorted(set(params) - set(estimator_class().get_params(deep=False)))
     if unknown:
         raise FileFormatError(
-            f"{path} has parameters that this release does not know: {', '.join(unknown)}. Upgrade latentia."
+            f"{path} has parameters that this release does not support: {', '.join(unknown)}. Upgrade latentia."
         )
     estimator = estimator_class(**{name: _tuples(value) for name, value in params.items()})
     blueprint = description["blueprint"]
@@ -102,7 +102,7 @@ def _load_parts(estimator: Any, arrays: dict[str, np.ndarray], description: dict
     unknown = sorted(set(blueprints) - set(kinds))
     if unknown:
         raise FileFormatError(
-            f"{source} has parts that this release does not know: {', '.join(unknown)}. Upgrade latentia."
+            f"{source} has parts that this release does not support: {', '.join(unknown)}. Upgrade latentia."
         )
     found = {}
     for name, blueprint in blueprints.items():

@@ -1,4 +1,4 @@
-"""Functions of a model and one row, and what is made of them for many: codes, energies, held-out scores."""
+"""Functions of a model and one row, and their application to many: codes, energies, held-out scores."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def held_out_score(rows: Any, weights: Any = None) -> Callable[[Any], float]:
 class Portions:
     """Examples as they are scored, without labels and after a conversion: at once if they lie in memory.
 
-    Those in a file are read portion by portion, every time that they are asked for.
+    Those in a file are read portion by portion, on every use.
 
     Args:
         data: the examples.

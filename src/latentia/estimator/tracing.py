@@ -1,7 +1,7 @@
-"""Watching chains on their way: what they hold after so many steps, and whether they have forgotten their starts.
+"""Traces of chains: their states after several numbers of steps, and their convergence.
 
-:meth:`~latentia.estimator.base.LatentEstimator.sample` tells where chains end; pictures of a model want the way
-too. As there, a model with conditionals runs Gibbs chains from independent draws without couplings, and one with a
+:meth:`~latentia.estimator.base.LatentEstimator.sample` returns the last states of chains; figures also need earlier
+ones. As there, a model with conditionals runs Gibbs chains from independent draws without couplings, and one with a
 free energy over real x runs Hamiltonian chains. Models that are sampled directly have no chains.
 """
 
@@ -27,7 +27,7 @@ from latentia.ops.compiling import jitted
 from latentia.samplers.diagnostics import r_hat
 
 #: Sweeps at the end over which Gibbs chains are compared, how many of them are looked at, and random directions in
-#: which the visibles are: modes of equal energy are told apart by those.
+#: which the visibles are: they distinguish modes of equal energy.
 _WATCHED, _LOOKS, _DIRECTIONS = 200, 50, 4
 #: Most transitions of Hamiltonian chains.
 _HAMILTONIAN = 200
@@ -44,7 +44,7 @@ class Trace:
         steps: what a step is: "Gibbs sweeps" or "Hamiltonian transitions".
         mean: whether frames are means.
         r_hat: the largest R̂ over the chains at the end, of their energy and of some projections of their visibles;
-            above 1.1 they still remember where they began. NaN if it was not measured.
+            above 1.1 they still depend on their starting points. NaN if it was not measured.
     """
 
     frames: np.ndarray

@@ -86,7 +86,7 @@ def blocks(X: Any) -> Iterator[Any]:
 def run_stack(
     estimator: Any, rows: LearningRows, makers: Sequence[stacking.Maker], plan: Plan, seed: int
 ) -> list[loop.Result]:
-    """Greedy stages before the training proper, each with a bar and, in the run's folder, a folder of its own."""
+    """Greedy pretraining stages, each with a progress bar and a folder inside the run's folder."""
     belonging = fingerprint(estimator, rows, plan, seed) if plan.run_dir is not None else {}
 
     def settings(stage: stacking.Stage, index: int) -> loop.Settings:

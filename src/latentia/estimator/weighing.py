@@ -1,8 +1,8 @@
-"""Weights of rows: a row without weight is no row, and what is left is normalised.
+"""Weights of rows: rows of weight zero are dropped, and the other weights are normalised.
 
-Rows of weight zero are dropped before anything looks at the data, so that leaving rows out and giving them no
-weight are one and the same, to the last bit. The weights of the others count by their ratios: they are divided by
-their mean over the rows that are learned from, once it is known which these are.
+Rows of weight zero are dropped first, so that giving rows no weight is equivalent to leaving them out,
+to the last bit. Only the ratios of the other weights count: they are divided by
+their mean over the rows to learn from, once these are known.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from latentia.core.errors import DataError
 
 
 def checked_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
-    """One weight per row as float64, as they were given; None if all count alike."""
+    """One weight per row as float64, as given; None if all are equal."""
     if sample_weight is None:
         return None
     weights = np.asarray(sample_weight, np.float64)

@@ -1,7 +1,6 @@
-"""What a model weighs its inputs with: rows as wide as the data, read off the parameters without computing.
+"""The input weights of a model: rows as wide as the data, read off the parameters without computing.
 
-Pictures that must be there at once (notebooks), and pictures of models that cannot map a latent back to the data,
-are made from these.
+Notebooks draw them, because this is fast; reports draw them for models that cannot map a latent back to the data.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ def input_weights(estimator: Any) -> np.ndarray | None:
     of the model that has the data on one side.
     """
     for name in ("components_", "filters_"):
-        if hasattr(type(estimator), name):
-            rows = np.asarray(getattr(estimator, name), np.float32)
+        found = getattr(estimator, name, None)
+        if found is not None:
+            rows = np.asarray(found, np.float32)
             return rows.reshape(len(rows), -1) if rows.ndim == 2 else rows
     n = estimator.n_features_in_
     for leaf in jax.tree.leaves(estimator.model_):

@@ -1,1 +1,1 @@
-"""Work on images: patch by patch, grey and colour, rate against distortion."""
+"""Images: restoration patch by patch, grey and colour, rate–distortion curves."""

@@ -86,7 +86,7 @@ def _mask(index: int, picture: np.ndarray, known: np.ndarray) -> np.ndarray:
             "A mask holds True (known) or False for every pixel."
         )
     if known.all() or not known.any():
-        what = "known: there is nothing to fill in" if known.all() else "unknown: there is nothing to go by"
+        what = "known: there is nothing to fill in" if known.all() else "unknown: at least one must be known"
         raise DataError(f"All pixels of image {index} are {what}.")
     if known.ndim < picture.ndim:
         known = np.repeat(known[..., None], picture.shape[2], axis=2)

@@ -1,13 +1,13 @@
-"""Images restored patch by patch with a dictionary: noise taken off, missing pixels filled in.
+"""Images restored patch by patch with a dictionary: denoising and inpainting.
 
-Every patch of the image, overlapping all the others around it, is written with as few atoms as its error allows,
-and every pixel becomes the mean of the patches that hold it (:mod:`latentia.ops.patches`). With white noise of
+Every patch of the image is coded with as few atoms as its error allows; patches overlap,
+and every pixel becomes the mean of the patches that contain it (:mod:`latentia.ops.patches`). With white noise of
 standard deviation σ a patch of d values has enough atoms when
 
     ‖p − zD‖² ≤ C²σ²d,
 
 where C is the number below which pure noise stays with probability 0.96: 1.15 for 64 values, as in the paper. The
-mean of a patch (of each of its channels) is taken off before and put back after, and atoms lose theirs.
+mean of a patch (of each of its channels) is subtracted before and added after, and atoms are centred.
 
 Colour: a dictionary of RGB patches codes the three channels jointly, so that edges have one place in all of them;
 because each channel keeps its own mean, the pursuit cannot wash colours out. With a dictionary of grey patches the
@@ -37,10 +37,9 @@ from latentia.ops.patches import Grid
 
 
 class PatchDictionary:
-    """For estimators whose ``components_`` are atoms of patches: what they do with whole images, and for how many
-    bits.
+    """For estimators with patches as ``components_``: restoration of whole images, and rate–distortion.
 
-    They provide ``components_``, the model's ``signal`` (a signal without the mean that the model knows) and
+    They provide ``components_``, the model's ``signal`` (a signal without the model's mean) and
     checked rows in blocks, ``_signals``.
     """
 
@@ -142,7 +141,7 @@ class PatchDictionary:
         compare: bool = True,
         n_threads: int | None = None,
     ) -> list[dict[str, Any]]:
-        """How few bits the rows take at which error, with rounded coefficients.
+        """The number of bits of the rows against the error, with rounded coefficients.
 
         See :mod:`latentia.imaging.rate_distortion`.
 

@@ -74,7 +74,7 @@ def masks(pictures: list[np.ndarray], mask: Any) -> list[np.ndarray]:
                 f"{picture.shape}. A mask holds True (known) or False for every pixel."
             )
         if known.all() or not known.any():
-            what = "known: there is nothing to fill in" if known.all() else "unknown: there is nothing to go by"
+            what = "known: there is nothing to fill in" if known.all() else "unknown: at least one must be known"
             raise DataError(f"All pixels of image {index} are {what}.")
         if not np.isfinite(picture[known]).all():
             raise DataError(f"Image {index} holds NaN or infinite values where the mask says that it is known.")

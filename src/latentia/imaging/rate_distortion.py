@@ -1,16 +1,16 @@
-"""How few bits signals take with a dictionary: rate against distortion.
+"""The number of bits that signals need with a dictionary: rate against distortion.
 
 A signal's code is rounded to multiples of a step Δ, q = round(z/Δ), and an ideal coder writes, for every atom,
 whether it is used and with which multiple:
 
     rate = Σ_k [ h(p_k) + p_k H(q_k | q_k ≠ 0) ]      bits a signal,
 
-p_k the share of signals that use atom k, h and H entropies. A decoder must also be told those shares and tables:
+p_k the share of signals that use atom k, h and H entropies. These shares and tables must be transmitted too:
 half of log₂ n bits for every free number that n events determine (Rissanen, 1983). One table of values serves all
-atoms where that is cheaper than one for each. The atoms themselves are known to both sides.
+atoms where that is cheaper than one for each. The atoms themselves are not counted: both sides have them.
 
-The cosine transform, as in JPEG, and principal components of the same signals are coded alike for comparison: both
-are orthonormal, so that their best n coefficients are the n largest.
+The cosine transform, as in JPEG, and principal components of the same signals are coded in the same way for
+comparison: both are orthonormal, so that their best n coefficients are the n largest.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How one image goes through its patches and back: noise taken off, missing pixels filled in.
+"""The restoration of one image by its patches: denoising and inpainting.
 
-See :mod:`latentia.imaging.patchwise` for what it computes.
+See :mod:`latentia.imaging.patchwise` for the method.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ BLOCK = 1 << 16
 EXCESS = float(chdtrc(64, 1.15**2 * 64))
 #: By default a filled-in patch is as exact as this share of the image's standard deviation.
 LOOSE = 0.05
-#: Pixels are filled in whose patches know this share of what those of the surest tenth know; others wait for them.
+#: Pixels are filled in first if their patches have this share of the known pixels that the best tenth of patches
+#: has.
 SURE = 0.5
 
 
@@ -148,7 +149,7 @@ class Plan:
     ) -> np.ndarray:
         if not known.any():
             raise DataError(
-                "All pixels of a channel are unknown: there is nothing to go by. Use a colour dictionary."
+                "All pixels of a channel are unknown, so it cannot be filled in. Use a colour dictionary."
             )
         loose = LOOSE * float(picture[known].std()) if self.sigma is None else self.sigma
         image, seen = np.where(known, picture, 0).astype(np.float32), known.copy()
@@ -192,7 +193,9 @@ class Plan:
         """All patches instead of some, where none of these holds both known and unknown pixels."""
         every = Grid(grid.shape, self.patch_shape, 1)
         if len(every) == len(grid):
-            raise DataError("No patch holds both known and unknown pixels: nothing leads from one to the other.")
+            raise DataError(
+                "No patch contains both known and unknown pixels, so the unknown ones cannot be filled in."
+            )
         return every
 
 
@@ -214,5 +217,5 @@ def _centred(D: np.ndarray, channels: int) -> np.ndarray:
     sizes, before = np.linalg.norm(atoms, axis=1), np.linalg.norm(D, axis=1)
     kept = sizes > 1e-3 * before
     if not kept.any():
-        raise DataError("All atoms of the dictionary are constant: they say nothing about what a patch looks like.")
+        raise DataError("All atoms of the dictionary are constant: they cannot represent structure in a patch.")
     return np.ascontiguousarray(atoms[kept] / sizes[kept, None])

@@ -1,7 +1,7 @@
-"""Inference: how to find z given x.
+"""Inference: finding z given x.
 
-EM, contrastive learning and ``transform`` take any inference. Which one is used where nobody chooses follows from
-what the model can do: :func:`inference_of`.
+EM, contrastive learning and ``transform`` take any inference. The default one depends on the capabilities of
+the model: :func:`inference_of`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Amortised inference: a network reads x and says q(z | x), a product over the latents.
+"""Amortised inference: a network maps x to q(z | x), a product over the latents.
 
-Real latents are normal with a mean and a standard deviation of their own for every x; binary, spin and categorical
-ones are coins and dice under a field. Without a hidden layer the network is affine, which is the exact form of the
-posterior of a restricted Boltzmann machine.
+Real latents are normal with a mean and a standard deviation for every x; binary, spin and categorical
+ones have Bernoulli and categorical distributions under a field. Without a hidden layer the network is affine, which
+is the exact form of the posterior of a restricted Boltzmann machine.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Encoder(AbstractInference):
         strange = [leaf.domain for leaf in leaves(z_space) if leaf.domain not in DOMAINS]
         if strange:
             known = f"{', '.join(DOMAINS[:-1])} and {DOMAINS[-1]}"
-            raise CapabilityError(f"An encoder knows {known} latents, not {strange[0]}.")
+            raise CapabilityError(f"An encoder supports {known} latents, not {strange[0]}.")
         rows = jax.vmap(lambda x: ravel_pytree(x)[0])(x)
         spread = jnp.std(rows, axis=0)
         sizes = [rows.shape[1], *([] if hidden is None else [hidden]), sum(map(_outputs, leaves(z_space)))]

@@ -3,8 +3,8 @@
     log Z = log Σ_x exp(−F(x)) = log Σ_z exp(−F*(z)) = log Σ_{x,z} exp(−E(x, z)),
 
 where F sums the latents out and F* the visibles (an integral if they are continuous), so that one discrete side is
-enough. States are made from their index inside a compiled loop, chunk by chunk; memory does not grow with their
-number, and does not for the gradient of the sum either.
+enough. States are generated from their index inside a compiled loop, chunk by chunk; memory does not grow with
+their number, also for the gradient of the sum.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exact inference: the model's own posterior, or one that is found by going through all states."""
+"""Exact inference: the model's own posterior, or one found by enumerating all states."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from latentia.ops.arrays import float_type
 
 
 class Exact(AbstractInference):
-    """p(z | x) where the model knows it in closed form."""
+    """p(z | x) if the model has it in closed form."""
 
     @property
     def requires(self) -> tuple[type[AbstractModel], ...]:

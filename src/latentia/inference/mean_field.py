@@ -6,12 +6,12 @@ The best distribution of a group S, with those of the other groups held, is
 
 where E_{−S} averages over the other groups. Such an update minimises E_q[E(x, z)] − H(q) = F(x) + KL(q ‖ p(z | x))
 over q(z_S), so updating group after group never raises the variational energy, and −(E_q[E] − H(q)) − log Z never
-exceeds log p(x). What a group is, the model says: a site, a layer, a block of jointly Gaussian variables; with one
+exceeds log p(x). The model defines the groups: a site, a layer, a block of jointly Gaussian variables; with one
 group for everything this is exact inference.
 
-All groups at once cost fewer, larger products, but may swing. Natural parameters then move only part of the way
-(``step``), and a step that would raise the energy is not taken but halved. Small steps also find better optima: no
-group is fixed before the others have had their say.
+Updating all groups at once needs fewer, larger products, but may oscillate. Natural parameters then move only part
+of the way (``step``), and a step that would raise the energy is not taken but halved. Small steps also find better
+optima: no group is fixed before the others have had their say.
 """
 
 from __future__ import annotations

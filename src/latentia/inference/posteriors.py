@@ -1,12 +1,13 @@
-"""Approximate posteriors that a network parametrises, in closed form and one layer after another.
+"""Approximate posteriors parametrised by a network, in closed form and one layer after another.
 
-A layer of latents is normal (independent, or with a full covariance LLᵀ) or a row of coins. Layers make a chain:
+A layer of latents is normal (independent, or with a full covariance LLᵀ) or Bernoulli. Layers form a chain:
 from the data upwards, q(z¹ | x) q(z² | z¹) …, or from the top downwards, q(z^L | x) … q(z¹ | z², x). For a normal
 posterior with μ and L, and a normal prior with means m and standard deviations s,
 
     KL = Σ_i ½[(Σ_j L_ij² + (μ_i − m_i)²)/s_i² − 1] + log s_i − log L_ii,
 
-and for coins with log-odds f against coins with log-odds g, KL = Σ_i σ(f_i)(f_i − g_i) − S(f_i) + S(g_i).
+and for Bernoulli variables with log-odds f against such with log-odds g, KL = Σ_i σ(f_i)(f_i − g_i) − S(f_i) +
+S(g_i).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from latentia.ops.logistic import softplus
 
 Vector = Float[Array, " n"]
 
-#: Largest |log σ| that a network can ask for: squares of what e^±10 scales still fit into float32.
+#: Largest |log σ| that a network can give: squares of values scaled by e^±10 still fit into float32.
 MOST_LOG_SIGMA = 10.0
 
 
@@ -66,7 +67,7 @@ class Coins(AbstractRelaxed, SecondMoments):
         return (means * weights[:, None]).T @ means + jnp.diag(weights @ self.variance())
 
     def sample(self, *, key: PRNGKeyArray) -> Vector:
-        """One throw of every coin."""
+        """One sample of every variable."""
         p = self.mean()
         return (jax.random.uniform(key, p.shape, p.dtype) < p).astype(p.dtype)
 

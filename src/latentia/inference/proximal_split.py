@@ -1,6 +1,6 @@
 """Inference by minimising E(x, z) over z, where E splits into least squares over a linear operator and a penalty.
 
-What it finds is one point, the mode of p(z | x): the sparse code. A batch goes to the solvers of
+The result is one point, the mode of p(z | x): the sparse code. A batch goes to the solvers of
 :mod:`latentia.inference.sparse`, on the host and with a certificate for every signal; a single example, inside of
 compiled code, takes proximal gradient steps with momentum and restarts (Beck and Teboulle, 2009; O'Donoghue and
 Candès, 2015) until its relative duality gap is ``tol``.

@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on exactly where it was, in one file replaced atomically."""
+"""Checkpoints: the complete state for resuming a run exactly, in one file that is replaced atomically."""
 
 from __future__ import annotations
 

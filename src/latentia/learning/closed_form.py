@@ -1,4 +1,4 @@
-"""Maximum likelihood in one step, where the model knows its answer; a learner like any other."""
+"""Maximum likelihood in one step, for models with a closed-form solution; an ordinary learner."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A committee: networks that learn side by side, each for itself, and predict together.
 
-The networks differ in what training throws dice for: their output layers at the start, what is dropped at every
-step, and hence their adversarial steps. Each minimises its own loss, in one compiled program; what they share is
-the batches, the rate (a divergence of one halves it for all), the moment of stopping, and the norm of the gradient
-where an optimiser clips it. They predict by
+The networks differ in the random numbers of the training: their output layers at the start, what is dropped at
+every step, and hence their adversarial steps. Each minimises its own loss, in one compiled program; what they share
+is the batches, the rate (a divergence of one halves it for all), the moment of stopping, and the norm of the
+gradient where an optimiser clips it. They predict by
 
     p(y | v) = (1/K) Σ_k p_k(y | v),
 
@@ -53,7 +53,7 @@ class Committee(AbstractClassifier, Constrained):
 
     @classmethod
     def build(cls, blueprint: dict[str, Any]) -> Any:
-        """A committee of the shape that :attr:`blueprint` says; one network, if it speaks of no members."""
+        """A committee of the shape given by :attr:`blueprint`; one network, if it has no members."""
         facts = dict(blueprint)
         n_members = facts.pop("n_members", None)
         network = FeedForward.build(facts)
@@ -104,7 +104,7 @@ class Committee(AbstractClassifier, Constrained):
 class Separately(AbstractObjective):
     """The sum of an objective over the members of a committee: each learns as if it were alone.
 
-    Members share the batches, not the dice. The objective's metrics are means over the members.
+    Members share the batches, but not the random numbers. The objective's metrics are means over the members.
 
     Args:
         objective: what each member minimises.

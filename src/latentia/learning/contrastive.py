@@ -84,7 +84,9 @@ class Contrastive(AbstractObjective):
         if self.positive not in POSITIVE:
             raise UnknownNameError("positive phase", self.positive, POSITIVE)
         if self.positive == "sampled" and not isinstance(self.inference, MeanFieldInference):
-            raise ParameterError("positive='sampled' takes its number of sweeps from a MeanFieldInference.")
+            raise ParameterError(
+                "positive='sampled' needs inference=MeanFieldInference(…), which sets the number of sweeps."
+            )
         if self.n_steps < 1:
             raise ParameterError(f"A contrastive objective needs at least one sampler step, got {self.n_steps}.")
         if self.n_chains is not None and (not self.persistent or self.n_chains < 1):

@@ -32,7 +32,7 @@ class Estimator:
 
     Args:
         unbiased: whether its mean is the gradient of the objective.
-        latents: the domains of latents that it knows.
+        latents: the domains of latents that it supports.
         scored: whether it uses the score ∇ log q, with draws that are held fixed.
         text: what it does, in a few words.
     """
@@ -83,7 +83,7 @@ def check_exact(model: AbstractModel, closed: bool) -> None:
 
 
 def draw(name: str, q: Any, temperature: Any, *, key: PRNGKeyArray) -> Any:
-    """A draw of the latents, differentiable as far as the estimator wants it to be."""
+    """A draw of the latents, differentiable as far as the estimator requires."""
     if name == "gumbel":
         return q.relaxed(temperature, key=key)
     if name == "straight_through":

@@ -5,7 +5,7 @@ Both steps raise the same function of q and θ (Neal and Hinton, 1998),
     𝓕(q, θ) = Σ_n E_{q_n}[log p(x_n, z; θ)] + H(q_n) ≤ Σ_n log p(x_n; θ),
 
 with equality for the exact posterior: on the full batch no step then decreases the likelihood (Dempster, Laird and
-Rubin, 1977). An approximate inference that goes on from the posteriors of the step before never lowers 𝓕 itself.
+Rubin, 1977). An approximate inference that starts from the posteriors of the previous step never lowers 𝓕 itself.
 
 Deterministic annealing (Ueda and Nakano, 1998) begins with the posteriors at a high temperature, p(z | x)^{1/T}:
 all explanations of an example then take part, and poor local maxima are passed by. The temperature falls to one
@@ -31,7 +31,7 @@ from latentia.ops.arrays import batch_size, float_type, weighted_mean
 
 
 class EMState(NamedTuple):
-    """How many steps there were, and the posteriors after the last one, if inference goes on from them."""
+    """The number of steps, and the posteriors after the last one, if inference starts from them."""
 
     count: Int[Array, ""]
     posterior: Any
@@ -42,7 +42,7 @@ class EM(AbstractLearner):
 
     Args:
         inference: finds the posteriors.
-        warm: inference that can goes on from the posteriors of the step before; needs all rows in every batch.
+        warm: start inference from the posteriors of the previous step, if it can; needs all rows in every batch.
         temperature: that of the posteriors at the start; 1 does not anneal.
         n_annealing: steps until the temperature is one.
         heat_prior: whether the temperature is that of prior and likelihood, or of the likelihood alone.
@@ -73,7 +73,7 @@ class EM(AbstractLearner):
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether there is a posterior of every row to go on from."""
+        """Whether the next step starts from a posterior of every row."""
         return self.warm and self.inference.goes_on
 
     @property
@@ -82,7 +82,7 @@ class EM(AbstractLearner):
         return 1
 
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> EMState | None:
-        """Nothing, or room for what inference goes on from."""
+        """Nothing, or space for the posteriors from which inference starts."""
         if not (self.keeps_rows or self.anneals):
             return None
         return EMState(jnp.zeros((), jnp.int32), self._begun(model, x, key) if self.keeps_rows else None)

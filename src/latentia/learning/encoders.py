@@ -1,9 +1,10 @@
-"""Learning encoders of sparse codes: LISTA from an exact solver's codes, PSD along with the dictionary.
+"""Learning encoders of sparse codes: LISTA from an exact solver's codes, PSD together with the dictionary.
 
-LISTA has a teacher. It learns mean ‖f(x) − z*‖², where z* are the exact codes, layer by layer: a new layer begins
-as a step of ISTA, learns alone, and then with all that came before it. Each of these is a run of the training loop.
+LISTA is supervised. It minimises mean ‖f(x) − z*‖², where z* are the exact codes, layer by layer: a new layer
+starts as a step of ISTA, is trained alone, and then with all earlier layers. Each of these is a run of the training
+loop.
 
-PSD (predictive sparse decomposition) learns from the signals alone, and is one run. What both descend is in
+PSD (predictive sparse decomposition) learns from the signals alone, and is one run. The losses of both are in
 :mod:`latentia.learning.prediction`.
 """
 
@@ -58,10 +59,10 @@ class Journal:
     Args:
         folder: for metrics and checkpoints; None writes nothing. The last stage has it for its own, those before
             it have folders for stages in it.
-        resume: go on from the folder's checkpoints.
+        resume: continue from the folder's checkpoints.
         fingerprint: what a checkpoint must have been written with.
         callbacks: called with a :class:`latentia.learning.fit.Event` after every chunk; True ends the stage.
-        display: what a person sees of a stage, given its name.
+        display: the display of a stage, given its name.
         history: rows of metrics; they are added as stages end, with steps, epochs and seconds that go on.
     """
 

@@ -1,8 +1,8 @@
-"""A feed-forward network with dropout and normalised fields, that reads labels.
+"""A feed-forward classifier with dropout and normalised fields.
 
 A generative model of layers, unrolled from the visibles upwards, is the start of a classifier (Hinton and
 Salakhutdinov, 2006): its couplings become the weights of hidden layers, a small random output layer is put on top,
-and all of it learns to tell the classes apart. As an energy of inputs v and a one-hot label y,
+and all of it is trained to discriminate the classes. As an energy of inputs v and a one-hot label y,
 
     E(v, y) = −yᵀ log softmax(f(v)),      f(v) = b_L + W_Lᵀ h_{L−1},      h_l = σ(b_l + W_lᵀ h_{l−1}),      h_0 = v,
 
@@ -11,7 +11,7 @@ again beside the layer below, [v, h_{l−1}], as the second round of mean field 
 
 Dropout (Hinton et al., 2012; Srivastava et al., 2014) multiplies every input and hidden value in training by m/q,
 where m is one with probability q and zero otherwise. Since E[m/q] = 1, nothing changes at prediction, and weights
-from generative training fit as they are: each unit still sees the field it was trained with, on average.
+from generative training need no change: each unit still has the field it was trained with, on average.
 
 Batch normalisation (Ioffe and Szegedy, 2015) measures the field u of every hidden unit by its mean m and spread s,
 
@@ -38,6 +38,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from latentia.core.capabilities import Constrained
 from latentia.core.errors import ParameterError, UnknownNameError
+from latentia.core.hooks import hook
 from latentia.core.model import AbstractModel, Scalar
 from latentia.core.parameters import bias, buffer, weight
 from latentia.core.space import Space
@@ -90,12 +91,13 @@ class AbstractClassifier(AbstractModel):
     def masks(self, *, key: PRNGKeyArray) -> Any:
         """A draw of what training drops for one example."""
 
+    @hook
     def with_moments(self, inputs: Any, weights: Any = None) -> Self:
-        """The classifier ready to predict, with what it has to know of the rows that it learned from.
+        """The classifier ready to predict, with the moments of the rows that it learned from.
 
         Args:
             inputs: rows that it learned from.
-            weights: one weight per row; None where all count alike.
+            weights: one weight per row; None if all are equal.
         """
         del inputs, weights
         return self
@@ -229,7 +231,7 @@ class FeedForward(AbstractClassifier, Constrained):
     def _run(
         self, inputs: Float[Array, " n"], masks: Masks | None, weight: Scalar | None, *, among_examples: bool
     ) -> tuple[Float[Array, " k"], Moments]:
-        """(logits, the moments of the fields among the examples, if asked for)."""
+        """(logits, the moments of the fields among the examples, if requested)."""
         values, last, moments = inputs, len(self.weights) - 1, []
         for layer, (weights, biases) in enumerate(zip(self.weights, self.biases, strict=True)):
             mask = None if masks is None else masks[layer]
@@ -267,7 +269,7 @@ class FeedForward(AbstractClassifier, Constrained):
         return jax.vmap(one, out_axes=None, axis_name=EXAMPLES)(inputs, weights)
 
     def masks(self, *, key: PRNGKeyArray) -> Masks:
-        """Independent coins for all inputs and hidden values."""
+        """Independent Bernoulli samples for all inputs and hidden values."""
         keys = jax.random.split(key, len(self.weights))
         return tuple(
             jax.random.bernoulli(key, 1 - self._rate(layer), (n,)) if self._rate(layer) else None

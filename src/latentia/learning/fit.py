@@ -1,12 +1,12 @@
-"""The training loop: the only one. It knows learners, nothing else.
+"""The training loop. There is only this one, and it depends only on the learner interface.
 
-Chunks of steps run as one compiled scan with donated buffers; the host is touched only between chunks, where
-it shows progress, writes metrics, saves a checkpoint, scores the validation rows and checks for divergence.
-Learners that work on the host are stepped from Python instead, and nothing else differs.
-The loop is written over a device mesh with one ``data`` axis, of which a single device is the smallest case.
+Chunks of steps run as one compiled scan with donated buffers. Between chunks the host
+shows progress, writes metrics, saves a checkpoint, scores the validation rows and checks for divergence.
+Learners on the host are called from Python instead; nothing else differs.
+The loop is written over a device mesh with one ``data`` axis; a single device is the smallest case.
 
-Everything random is derived from the key and the number of the chunk, and the order of the rows from the seed
-and the step: a run that is killed and resumed goes through the same bits as one that was not.
+All random numbers are derived from the key and the number of the chunk, and the order of the rows from the seed
+and the step: a run that is killed and resumed gives the same bits as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ CHECKPOINT_SECONDS = 20.0
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """What callbacks are told after every chunk; returning True stops the run.
+    """What callbacks receive after every chunk; returning True stops the run.
 
-    ``stage`` names what comes before the training proper (pretraining a layer), and is empty in that itself.
-    ``model`` is where learning stands, and ``kept`` what the run would leave if it ended now (an averaged model,
-    or the best one).
+    ``stage`` is the name of a pretraining stage, and empty in the main training.
+    ``model`` is the current model, and ``kept`` the model that the run would return if it ended now (an averaged
+    model, or the best one).
     """
 
     step: int
@@ -79,22 +79,23 @@ class Settings:
         n_steps: learning steps, rounded up to whole chunks.
         batch_size: rows per step.
         seed: order of the rows.
-        chunk: about how many steps run between two looks of the host.
+        chunk: approximate number of steps per chunk.
         devices: which devices to spread batches over; all of the default backend if None.
         monitors: further metrics of the model by name, computed after every chunk.
-        independent_baseline: what some of the monitors say of a model of independent sites; a model that is worse
+        independent_baseline: values of some of the monitors for a model of independent sites; a model that is worse
             has collapsed (:mod:`latentia.learning.guard`).
         score: validation score of a model (higher is better), computed after every chunk.
         patience: chunks without a better score before the run stops, keeping the best; 0 never stops.
-        tolerance: least gain of the score that counts.
+        tolerance: smallest gain of the score that counts as better.
         folder: the run folder, where metrics and checkpoints go; nowhere if None.
-        resume: go on from the folder's checkpoint if there is one.
-        fingerprint: what a checkpoint must have been written with, see :func:`latentia.learning.checkpoint.load`.
+        resume: continue from the folder's checkpoint if there is one.
+        fingerprint: the settings with which a checkpoint must have been written, see
+            :func:`latentia.learning.checkpoint.load`.
         checkpoint_seconds: least time between two checkpoints.
-        begin: called before the first step, once everything that can be refused has been looked at.
+        begin: called before the first step, after all checks.
         callbacks: called with an :class:`Event` after every chunk.
-        display: what a person sees.
-        stage: which stage of several this run is; empty for the training proper.
+        display: progress on the screen.
+        stage: name of the pretraining stage; empty for the main training.
     """
 
     n_steps: int
@@ -119,7 +120,7 @@ class Settings:
 
 @dataclasses.dataclass
 class Result:
-    """What a run leaves."""
+    """The result of a run."""
 
     model: Any
     state: Any
@@ -329,7 +330,7 @@ class _Run:
         return score
 
     def _roll_back(self, good: Carry, why: str) -> None:
-        """Back to before the chunk with half the step, or the end of the run: it stays where it can be resumed."""
+        """Return to the state before the chunk with half the step, or end the run, which can be resumed there."""
         self.carry = good
         halved = self.learner.halve_step(good.state)
         if halved is None or self.rollbacks == MAX_ROLLBACKS:
@@ -340,7 +341,8 @@ class _Run:
             )
         self.rollbacks += 1
         self.settings.display.say(
-            f"Training diverged ({why}) after step {self.step}: rolled back, and the step is halved from here on."
+            f"Training diverged ({why}) after step {self.step}: rolled back (rollback {self.rollbacks} of "
+            f"{MAX_ROLLBACKS}), step halved."
         )
         self.carry = Carry(good.model, halved)
 

@@ -1,4 +1,4 @@
-"""Going on with a learner's state on batches of another size."""
+"""Continuing with a learner's state on batches of another size."""
 
 from __future__ import annotations
 

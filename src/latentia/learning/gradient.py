@@ -1,4 +1,4 @@
-"""The gradient learner: any objective, any optimiser, centred where the model can be."""
+"""The gradient learner: any objective, any optimiser, with centring if the model supports it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PERIOD = 32
 
 
 class GradientState(eqx.Module):
-    """What must survive between steps."""
+    """The state between steps."""
 
     objective: Any
     optimizer: Any
     average: Any
-    step: Float[Array, ""]  # as of the last full step: schedules need not know better
+    step: Float[Array, ""]  # as of the last full step: precise enough for schedules
     slowdown: Float[Array, ""]
 
 
@@ -49,7 +49,7 @@ class GradientLearner(AbstractLearner):
 
     @property
     def requires(self) -> tuple[Need, ...]:
-        """What the objective needs."""
+        """The capabilities that the objective needs."""
         return self.objective.requires
 
     @property
@@ -68,7 +68,7 @@ class GradientLearner(AbstractLearner):
         return self.objective.name
 
     def surveyed(self, model: Any, look: Callable[[], Any], *, key: PRNGKeyArray) -> Self:
-        """With an objective that has seen the data."""
+        """With the objective fitted to the data."""
         return eqx.tree_at(lambda s: s.objective, self, self.objective.surveyed(model, look, key=key))
 
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> GradientState:

@@ -1,8 +1,8 @@
 """The inner loop of learners that work on the host: a chunk of steps in Python, on NumPy batches.
 
-It stands in the place of the compiled loop (:mod:`latentia.learning.compiled`), with the same order of the rows and
-the same kind of results, so that everything around it (metrics, checkpoints, resuming, divergence) is the same.
-Batches are read when their turn comes, from arrays, memory maps or sparse matrices; only a batch is ever dense.
+It replaces the compiled loop (:mod:`latentia.learning.compiled`), with the same order of the rows and
+the same kind of results, so that metrics, checkpoints, resuming and divergence work in the same way.
+Batches are read on use, from arrays, memory maps or sparse matrices; only the current batch is dense.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Ctrl-C that is not lost.
+"""Reliable handling of Ctrl-C.
 
-Python raises KeyboardInterrupt at the next instruction, wherever that is: inside of a finaliser, or of a callback
-from compiled code, it is printed and forgotten, and a long run goes on. The training loop therefore remembers.
+Python raises KeyboardInterrupt at the next instruction. Inside a finaliser, or a callback
+from compiled code, it is printed and ignored, and a long run continues. The training loop therefore stores the
+signal.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def remembered() -> Iterator[Callable[[], bool]]:
     report = sys.unraisablehook
 
     def tell(lost: Any) -> None:
-        if not issubclass(lost.exc_type, KeyboardInterrupt):  # that one is not lost: the loop asks for it
+        if not issubclass(lost.exc_type, KeyboardInterrupt):  # Ctrl-C is stored, and the loop checks for it
             report(lost)
 
     signal.signal(signal.SIGINT, note)

@@ -1,7 +1,7 @@
-"""Noise to tell the data from.
+"""Noise distributions for noise-contrastive objectives.
 
 Noise contrast needs a distribution with a known density that can be sampled (:class:`AbstractNoise`). It is fitted
-to the data once, before training: the nearer it lies to them, the more their comparison teaches. Conditional noise
+to the data once, before training: learning is more efficient if it is similar to them. Conditional noise
 contrast needs only a way to disturb an example (:class:`AbstractDisturbance`).
 """
 
@@ -53,7 +53,7 @@ class AbstractNoise(eqx.Module):
 
 
 class Marginals(AbstractNoise):
-    """Independent columns with the data's own marginals: coins, dice, normal or half-normal distributions."""
+    """Independent columns with the data's marginals: Bernoulli, categorical, normal or half-normal."""
 
     layers: tuple[AbstractUnits, ...] = ()
     structure: Any = eqx.field(static=True, default=None)

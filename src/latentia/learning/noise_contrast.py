@@ -1,4 +1,4 @@
-"""Noise contrast: learn a model, and its log Z, by telling the data from noise.
+"""Noise contrast: learn a model, and its log Z, by classifying data against noise.
 
 With ν noise samples for every example, noise of known density p_n and a free parameter c for log Z, the log-odds
 that x came from the model are G(x) = −F(x) − c − log(ν p_n(x)), and the loss is that of a logistic regression
@@ -87,7 +87,7 @@ class NCE(AbstractObjective):
 
     def _noise(self) -> AbstractNoise:
         if not isinstance(self.noise, AbstractNoise):
-            raise ParameterError("The noise has not seen the data: call surveyed() first.")
+            raise ParameterError("The noise is not fitted to the data: call surveyed() first.")
         return self.noise
 
     def prepare(

@@ -1,6 +1,6 @@
-"""What encoders of sparse codes descend: the distance to a teacher's codes, or predictive sparse decomposition.
+"""The losses of encoders of sparse codes: the distance to exact codes, or predictive sparse decomposition.
 
-An encoder f that has a teacher is a model of a signal with its exact code z*, and nothing is latent:
+A supervised encoder f is a model of a signal with its exact code z*, and nothing is latent:
 
     E((x, z*)) = ‖f(x) − z*‖².
 
@@ -72,7 +72,7 @@ class TaughtEncoder(AbstractModel):
 
     @property
     def encoder(self) -> LISTA:
-        """f, all of its layers alike."""
+        """f, all of its layers."""
         return LISTA((*(UnrolledLayer(*arrays) for arrays in self.still), *self.moving), self.nonnegative)
 
     @property
@@ -102,7 +102,7 @@ class CodeDistance(AbstractObjective):
         return (TaughtEncoder,)
 
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> tuple[()]:
-        """Nothing to remember."""
+        """No state."""
         del model, x, key
         return ()
 

@@ -1,7 +1,7 @@
-"""What a person sees while a model trains, by the level of ``verbose``.
+"""Output on the screen during training, by the level of ``verbose``.
 
-0 is silent. 1 shows a bar with phase, rate, remaining time and metrics where somebody can watch it, and else says
-in one line what came out. 2 also prints a line for every row of metrics.
+0 is silent. 1 shows a bar with phase, rate, remaining time and metrics on terminals and in notebooks, and otherwise
+prints one line with the result. 2 also prints a line for every row of metrics.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from latentia.core.errors import ParameterError
 
 #: A terminal with fewer columns than this has room for the title, the steps and the remaining time alone.
 NARROW = 72
-#: Set by whoever must show nothing, whatever ``verbose`` says (``latentia reproduce --quiet``).
+#: If set, nothing is shown, whatever ``verbose`` is (``latentia reproduce --quiet``).
 HUSHED: ContextVar[bool] = ContextVar("hushed", default=False)
 
 
@@ -71,10 +71,10 @@ class Lines:
         self._total, self._done, self._begun = n_steps, done, time.monotonic()
 
     def compiling(self) -> None:
-        """Nothing: there is nobody who waits and wonders."""
+        """Nothing."""
 
     def update(self, done: int, metrics: dict[str, float]) -> None:
-        """Note how far it is, and say so if every chunk is asked for."""
+        """Record the progress, and print it if a line per chunk is requested."""
         self._done, self._metrics = done, metrics
         if self._every:
             self.say(chunk_line(self._title, done, self._total, metrics))
@@ -84,14 +84,15 @@ class Lines:
         print(message, file=sys.stderr, flush=True)
 
     def stop(self) -> None:
-        """Say what came out."""
+        """Print the result."""
         took = f"in {time.monotonic() - self._begun:.1f} s"
         last = "" if self._every else shown(self._metrics)
         self.say("  ".join(part for part in (f"{self._title}  {self._done}/{self._total}  {took}", last) if part))
 
 
 class Bar:
-    """A rich progress bar on standard error, for terminals and notebooks; if asked, with a line for every chunk."""
+    """A rich progress bar on standard error, for terminals and notebooks; on request with a line for every
+    chunk."""
 
     def __init__(self, title: str = "training", *, every: bool = False, console: Any = None):
         from rich.progress import (
@@ -162,7 +163,7 @@ def chunk_line(title: str, done: int, total: int, metrics: dict[str, float]) -> 
 
 
 def display(verbose: int, title: str) -> Display:
-    """What ``verbose`` asks for.
+    """The display for a level of ``verbose``.
 
     0: nothing. 1: a bar on a terminal or in a notebook, elsewhere one line at the end. 2 (or more): also a line
     with the metrics of every chunk, on a terminal or not.

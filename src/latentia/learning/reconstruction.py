@@ -1,12 +1,14 @@
-"""Reconstruction: learn to encode x so that it can be decoded again, against some resistance.
+"""Reconstruction: learn to encode x so that it can be decoded again, with regularisation.
 
-With x̃ a corrupted x (or x itself), z = encode(x̃) its code and ℓ_j what entry j of x costs if it is rebuilt from z,
+With x̃ a corrupted x (or x itself), z = encode(x̃) its code and ℓ_j what entry j of x costs if it is rebuilt from
+z,
 
     J = E Σ_j w_j ℓ_j(x, z) + α Ω(z) + γ ‖∂encode/∂x̃‖²_F.
 
 * **Denoising** (Vincent et al., 2010): the loss compares with the clean x. ``emphasis`` e weighs corrupted entries
   by 2e and the others by 2(1 − e).
-* **Sparsity**: Ω = Σ_k |z_k|, or Ω = Σ_k KL(ρ ‖ ρ̂_k), the divergence of a coin with the wanted rate ρ from one with
+* **Sparsity**: Ω = Σ_k |z_k|, or Ω = Σ_k KL(ρ ‖ ρ̂_k), the divergence of a Bernoulli distribution with the target
+rate ρ from one with
   the mean activity ρ̂_k of a unit over the batch, ρ log ρ/ρ̂ + (1 − ρ) log (1 − ρ)/(1 − ρ̂) (Ng, 2011).
 * **Contraction** (Rifai, Vincent, Muller, Glorot and Bengio, 2011): codes that hardly move with x. The norm is
   exact, or estimated without bias by ‖(∂encode/∂x̃) v‖² in random directions v of entries ±1.
@@ -44,7 +46,7 @@ class Reconstruction(AbstractObjective):
 
     Args:
         corruption: x ↦ x̃; None for x itself.
-        emphasis: e in [0, 1]: 0.5 treats all entries alike, 1 looks at corrupted ones alone.
+        emphasis: e in [0, 1]: 0.5 weighs all entries equally, 1 uses only corrupted ones.
         sparsity: "l1", "kl", or None.
         sparsity_weight: α.
         rate: ρ of "kl".
@@ -73,7 +75,7 @@ class Reconstruction(AbstractObjective):
             raise ParameterError(f"emphasis must be in [0, 1], got {self.emphasis!r}.")
         if self.emphasis != 0.5 and (self.corruption is None or self.corruption.kind == "gaussian"):
             raise ParameterError(
-                "emphasis tells corrupted entries from others: it needs corruption='masking' or "
+                "emphasis weighs corrupted entries: it needs corruption='masking' or "
                 "'salt_and_pepper' (Gaussian noise touches all of them)."
             )
         if self.sparsity not in (None, *get_args(Sparsity)):
@@ -153,7 +155,7 @@ class Reconstruction(AbstractObjective):
 
 
 def rate_divergence(rate: float, found: Float[Array, " k"]) -> Float[Array, " k"]:
-    """KL between coins of probability ρ and ρ̂, for every ρ̂.
+    """KL between Bernoulli distributions of probability ρ and ρ̂, for every ρ̂.
 
     >>> rate_divergence(0.5, jnp.array([0.5]))
     Array([0.], dtype=float32)

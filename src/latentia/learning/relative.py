@@ -1,7 +1,7 @@
 """Learners that move a model along a group of matrices: y ↦ (I + C) y for its codes y.
 
 With L(C) the mean of −log p after such a move (see :class:`~latentia.core.capabilities.Relative`), the relative
-gradient is G = ⟨ψ(y) yᵀ⟩ − I. Both learners below know the data only through the codes, so data that are mixed by
+gradient is G = ⟨ψ(y) yᵀ⟩ − I. Both learners below use the data only through the codes, so data that are mixed by
 another invertible matrix are learned along the same path: they are equivariant.
 
 :class:`NaturalGradient` steps along −G, one mini-batch at a time (Amari, Cichocki and Yang, 1996). Written for the
@@ -67,7 +67,7 @@ class QuasiNewton(AbstractLearner):
     Args:
         n_iterations: most iterations in all.
         tol: largest entry of the relative gradient at which to stop.
-        memory: how many past moves L-BFGS remembers.
+        memory: number of past moves that L-BFGS stores.
         smallest: least eigenvalue that the preconditioner may have.
         per_step: iterations of one step, between which the host is not touched.
 

@@ -16,7 +16,7 @@ which leaves two products of the size of the batch, Vx and its transpose on the 
 Denoising score matching (Vincent, 2011) needs no second derivative: it learns the data smoothed by noise of
 standard deviation τ, x̃ = x + τε, from J = E ½‖∇F(x̃) − (x̃ − x)/τ²‖².
 
-On the positive half-line the derivation fails at the border; weighting by x mends it (Hyvärinen, 2007):
+On the positive half-line the derivation fails at the border; weighting by x corrects this (Hyvärinen, 2007):
 
     J = E Σ_i [2 x_i ψ_i + x_i² ∂_iψ_i + ½ x_i² ψ_i²].
 """

@@ -1,4 +1,4 @@
-"""A model that a solver on the host has found; the training loop only writes it down."""
+"""A model found by a solver on the host; the training loop only records it."""
 
 from __future__ import annotations
 

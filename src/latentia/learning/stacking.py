@@ -1,9 +1,9 @@
-"""Greedy layer-wise training: one model after another, each on what the one before makes of its data.
+"""Greedy layer-wise training: one model after another, each on the codes of the previous one.
 
-Stage l trains on rows X_l, and X_{l+1} = encode(model_l, X_l). That is how deep belief networks are built from
+Stage l trains on rows X_l, and X_{l+1} = encode(model_l, X_l). Deep belief networks are built this way from
 RBMs (Hinton, Osindero and Teh, 2006), how deep Boltzmann machines are pretrained, and how autoencoders are stacked
 (Bengio, Lamblin, Popovici and Larochelle, 2007). Every stage is one run of the training loop with a folder of its
-own: a stack that is resumed finds its finished stages in their checkpoints, and goes on inside the unfinished one.
+own: a stack that is resumed finds its finished stages in their checkpoints, and continues the unfinished one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Any objective, in the coordinates in which the model standardises its data.
 
-Score matching, noise contrast and chains all have a sense of distance: their steps, noises and squared gradients
-are in the units of x. Data of another scale, or nearly flat in some direction, are another problem to them, though
-not to a model that standardises x first. This objective hands the standardised data, and the model of those, to
-another one: the units of x make no difference then.
+Score matching, noise contrast and chains depend on the scale of x: their steps, noises and squared gradients
+have the units of x. Data of another scale, or nearly constant in some direction, are a different problem for them,
+but not for a model that standardises x first. This objective passes the standardised data, and the model of these,
+to another objective, so that the units of x have no effect.
 """
 
 from __future__ import annotations

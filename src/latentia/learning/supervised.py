@@ -1,13 +1,14 @@
-"""Supervised learning: the cross-entropy that trains a classifier, thinned by dropout, also where inputs are moved.
+"""Supervised learning: the cross-entropy of a classifier with dropout, also at adversarial inputs.
 
-Adversarial training (Goodfellow, Shlens and Szegedy, 2015; in this norm Miyato, Dai and Goodfellow, 2017) also asks
-for the right label where a step of length ε hurts most: r = ε g/‖g‖, g the gradient of the cross-entropy at the
+Adversarial training (Goodfellow, Shlens and Szegedy, 2015; in this norm Miyato, Dai and Goodfellow, 2017) also
+evaluates the loss after the step of length ε on the inputs that increases it most: r = ε g/‖g‖, g the gradient of
+the cross-entropy at the
 inputs, held fixed:
 
     ½ CE(v) + ½ CE(v + r).
 
-Virtual adversarial training (Miyato, Maeda, Koyama and Ishii, 2019) needs no label for that: it asks the network to
-say the same where a step of length ε changes most of what it says,
+Virtual adversarial training (Miyato, Maeda, Koyama and Ishii, 2019) needs no label: it penalises the change of
+the prediction after the step of length ε that changes it most,
 
     CE(v) + KL(p(· | v) ‖ p(· | v + r)),      r = ε d,
 

@@ -12,8 +12,8 @@ brings q closer to the posterior where the model itself puts its mass. Dreams be
 started at the climb's end, near the data: that is what makes it contrastive (Hinton, Osindero and Teh, 2006, §5 and
 appendix B; wake–sleep: Hinton, Dayan, Frey and Neal, 1995).
 
-Where the summit sees a label y, a fourth term −λ log p(y | ĥ(x)) teaches the summit and the recognition model to
-tell labels apart besides modelling them (the hybrid objective of Larochelle and Bengio, 2008). ĥ(x) are the means
+If the top model has a label y, a fourth term −λ log p(y | ĥ(x)) trains the top model and the recognition model to
+discriminate labels besides modelling them (the hybrid objective of Larochelle and Bengio, 2008). ĥ(x) are the means
 of h^{L−1} on the way up, and the probability is exact, as in a prediction; λ = 0 leaves the learning generative.
 """
 
@@ -27,7 +27,6 @@ import jax
 from jaxtyping import Array, PRNGKeyArray
 
 from latentia.core.algorithms import AbstractObjective, Metrics, Need, require
-from latentia.core.errors import ParameterError
 from latentia.core.model import AbstractModel, Scalar
 from latentia.core.moved import renamed
 from latentia.core.sharding import split
@@ -62,9 +61,9 @@ class UpDown(AbstractModel):
     def recognition_energy(self, path: Path) -> Scalar:
         """−Σ log q(h^l | h^{l−1}) along a path; only the recognition model learns from it."""
 
+    @abc.abstractmethod
     def label_energy(self, x: Any) -> Scalar:
         """−log p(label | means of the uppermost directed layer), where x holds a label."""
-        raise ParameterError("discriminative > 0 needs labels, and this model sees none: fit with y.")
 
 
 class UpDownState(eqx.Module):
@@ -80,7 +79,7 @@ class ContrastiveWakeSleep(AbstractObjective):
     """Wake, contrast and sleep terms in one surrogate.
 
     Args:
-        top: how the undirected model learns; its chains are where the dreams begin.
+        top: the objective of the undirected model; the sleep phase starts at its chains.
         discriminative: weight λ of −log p(label | ĥ(x)).
     """
 
@@ -89,11 +88,11 @@ class ContrastiveWakeSleep(AbstractObjective):
 
     @property
     def requires(self) -> tuple[Need, ...]:
-        """``UpDown``; what the summit must be able to do is checked when the run begins."""
+        """``UpDown``; the capabilities of the top model are checked when the run begins."""
         return (UpDown,)
 
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> UpDownState:
-        """A climb, chains at its end, and a dream."""
+        """A pass up, chains at its end, and a pass down."""
         require(self.top, model.summit)
         climb_key, chain_key, dream_key = jax.random.split(key, 3)
         climbed, reached = _climb(model, x, climb_key)

@@ -53,8 +53,8 @@ class VNCE(AbstractObjective):
     Args:
         ratio: noise samples for every example, ν.
         noise: as in :class:`~latentia.learning.noise_contrast.NCE`.
-        posterior: "encoder": a network from x to a product over the latents (normal, coins, dice), learned along
-            with the model; "exact": the model's own posterior.
+        posterior: "encoder": a network from x to a product over the latents (normal, Bernoulli, categorical),
+            learned along with the model; "exact": the model's own posterior.
         hidden: units of the encoder's hidden layer; None for an affine encoder. Latents that explain one another
             away, as in sparse coding, need a hidden layer: the bound of an affine encoder is too loose there.
         n_samples: draws of the latents for every example.
@@ -84,7 +84,7 @@ class VNCE(AbstractObjective):
 
     @property
     def latent_domains(self) -> tuple[Domain, ...]:
-        """Those that an encoder knows; without latents there is nothing to approximate."""
+        """Those that an encoder supports; without latents there is nothing to approximate."""
         return get_args(Domain) if self.posterior == "exact" else DOMAINS
 
     def surveyed(self, model: Any, look: Any, *, key: PRNGKeyArray) -> VNCE:
@@ -99,7 +99,7 @@ class VNCE(AbstractObjective):
     def init(self, model: Any, x: Any, *, key: PRNGKeyArray) -> VariationalState:
         """Noise samples, and c by importance sampling over noise and latents."""
         if not isinstance(self.noise, AbstractNoise):
-            raise ParameterError("The noise has not seen the data: call surveyed() first.")
+            raise ParameterError("The noise is not fitted to the data: call surveyed() first.")
         first, latents, sample_key = jax.random.split(key, 3)
         inference = Exact() if self.encoder is None else self.encoder
         drawn = draw_many(self.noise, FIRST_SAMPLES, key=first)

@@ -1,15 +1,16 @@
-"""Likelihoods with error bars: exact where that is possible, a lower and an upper bound where it is not.
+"""Likelihoods with error bars: exact if possible, otherwise a lower and an upper bound.
 
-``log_likelihood`` and ``log_z`` answer for every model and choose by what it can do:
+``log_likelihood`` and ``log_z`` work for every model and choose the method by its capabilities:
 
 - undirected models (``FreeEnergy`` or ``Clamps``): log Z is exact if the model is normalised, if it is known or if
-  one side can be enumerated; a path to a base of known log Z (``Tempered``) brackets it by annealed importance
-  sampling forward and backward. F(x) is exact, or bracketed by annealing with x clamped.
+  the visible or the latent states can be enumerated. Otherwise a path to a base of known log Z (``Tempered``)
+  bounds it by annealed importance sampling forward and backward. F(x) is exact, or bounded by annealing with x
+  clamped.
 - directed models (``Amortised``): importance sampling from below and reverse annealing from above.
 - directed layers under an undirected model (``PartlyDirected``): a lower bound by importance sampling.
-- conditional models (``Conditional``): what ``given(c)`` can do, with a log Z for every context.
+- conditional models (``Conditional``): the method for ``given(c)``, with a log Z for every context.
 
-Everything runs in float64.
+All computations are in float64.
 """
 
 from __future__ import annotations

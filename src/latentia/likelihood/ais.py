@@ -104,7 +104,7 @@ def combine(forward: np.ndarray, reverse: np.ndarray, samples: Equilibrium, meth
     """The interval from the log-weights of both directions, in the forward sense and with log Z₀ added."""
     if not (np.isfinite(forward).all() and np.isfinite(reverse).all()):
         raise ParameterError(
-            "Annealing met energies that are not finite, so log Z cannot be estimated. The model's "
+            "Annealing found energies that are not finite, so log Z cannot be estimated. The model's "
             "parameters are not finite or too large; train with a lower learning_rate."
         )
     below, above = works.log_mean_exp(forward), -works.log_mean_exp(-reverse)

@@ -1,4 +1,4 @@
-"""Annealing along the path between a base and a model: the part that forward and reverse AIS share.
+"""Annealing along the path between a base and a model, for forward and reverse AIS.
 
 Let β_0, β_1, …, β_K be a schedule (rising from 0 to 1 in forward AIS, falling from 1 to 0 in reverse AIS) and
 E_β the reduced energy at β. With s_0 an exact draw at β_0 and s_k a sweep at β_k from s_{k−1}, the weight

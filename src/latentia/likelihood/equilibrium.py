@@ -96,7 +96,7 @@ def _tempered(sampler: Any, model: Any, x: Any, n_burn_in: int, n_steps: int, *,
     start_key, key = jax.random.split(key)
     states = to_double(samplers.start(sampler, model, x, key=start_key))
 
-    # One scan for both phases, told apart by a flag: a second one would double the time to compile.
+    # One scan for both phases, with a flag: a second scan would double the time to compile.
     def body(carry: Any, step: Any) -> tuple[Any, Any]:
         sampler, states, earlier = carry
         key, adapting = step

@@ -1,7 +1,8 @@
-"""log Σ_z exp(−E(x, z)) = −F(x) of given examples, where the model cannot sum its latents out by itself.
+"""log Σ_z exp(−E(x, z)) = −F(x) of given examples, for models whose latents have no closed-form sum.
 
-With x clamped, what is left is a model of z whose log Z is −F(x). Where it is small it is enumerated; otherwise it
-is bracketed example by example, by annealing between the mean-field posterior q, which is normalised, and p(z | x):
+With x clamped, the rest is a model of z whose log Z is −F(x). If it is small it is enumerated; otherwise it
+is bounded from both sides, example by example, by annealing between the mean-field posterior q, which is
+normalised, and p(z | x):
 
     E log w ≤ −F(x)   from q upwards,        E log(1/w′) ≥ −F(x)   from draws of p(z | x) downwards.
 
@@ -33,7 +34,7 @@ from latentia.likelihood.precision import batch_to_double, double, to_double
 from latentia.ops.arrays import batch_size, cast_like
 from latentia.ops.compiling import jitted
 
-#: Annealing runs per example and direction: two tell how noisy they are.
+#: Annealing runs per example and direction: two are enough to estimate their noise.
 N_RUNS = 2
 N_STDERR = 2.0
 _ROWS = 4096

@@ -141,7 +141,7 @@ def log_likelihood(
         n_chains: annealing runs for every row and direction, at least two.
         n_leapfrog: leapfrog steps of a move of real latents.
         n_annealed: rows that are annealed, spread over the batch; how far they rise above their importance bound
-            tells the upper side of all.
+            gives the upper bound of all.
     """
     if method not in METHODS:
         raise UnknownNameError("likelihood method", method, METHODS)
@@ -219,8 +219,8 @@ def _two_sided(
     }
     if gap < max(gain, 0.0) - N_STDERR * stderr:
         details["warning"] = (
-            "The upper side lies below the lower one: the chains have not settled in p(z | x). Raise n_steps and "
-            "n_temperatures."
+            "The upper bound lies below the lower one: the chains have not converged to p(z | x). Raise n_steps "
+            "and n_temperatures."
         )
     best = max(value, below)
     estimate = min(max(0.5 * (best + above), lower), upper)

@@ -3,12 +3,12 @@
 The path is log f_β(z) = (1 − β) log q(z | x) + β log p(x, z): it begins at a normalised distribution and ends at
 one whose normaliser is p(x). Forward, from draws of q, E log w ≤ log p(x); backward, from draws of p(z | x),
 E log(1/w′) ≥ log p(x) (Neal, 2001; Grosse, Ghahramani and Adams, 2015; Wu, Burda, Salakhutdinov and Grosse, 2017).
-Draws of p(z | x) are had by chains that begin at q and settle; the upper side holds as far as they have.
+Draws of p(z | x) come from chains that begin at q; the upper bound is valid if they have converged.
 
 Real latents are annealed as the noise ε that q makes them of, z = z(ε): there q is standard normal and the target
 is log N(ε; 0, 1) + log p(x, z(ε)) − log q(z(ε) | x), which has the same normaliser. Layers that follow one another
 closely are thin and bent in z, and round in ε as far as q is right. ε moves by Hamiltonian trajectories, with a
-step size for every chain that adapts while it settles and is held fixed afterwards; binary latents are flipped one
+step size for every chain that adapts during burn-in and is held fixed afterwards; binary latents are flipped one
 by one, by Gibbs.
 """
 

@@ -1,7 +1,7 @@
 """The likelihood of directed layers under an undirected model: a lower bound by importance sampling.
 
 log p(x) + log Z ≥ E log mean w with w = exp(log p(x, z) + log Z)/q(z | x) over n draws (Burda, Grosse and
-Salakhutdinov, 2016); log Z is the summit's.
+Salakhutdinov, 2016); log Z is that of the top model.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def interval_svg(lower: float, estimate: float, upper: float) -> str:
 def interval_html(title: str, lower: float, estimate: float, upper: float, notes: list[str]) -> str:
     """The number, its interval as a drawing between its two ends, and notes in small print."""
     exact, width = lower == upper, upper - lower
-    # Enough decimals to tell the ends apart.
+    # Enough decimals to distinguish the ends.
     decimals = min(max(2, math.ceil(-math.log10(width))), 5) if 0 < width < math.inf else 2
     ends = [_number(end, decimals) for end in (lower, upper)]
     span = interval_svg(lower, estimate, upper).join(f"<span>{end}</span>" for end in ends)

@@ -1,4 +1,4 @@
-"""What a likelihood evaluation returns: never one number, always an interval and how it was found."""
+"""The result of a likelihood evaluation: an interval and the method."""
 
 from __future__ import annotations
 

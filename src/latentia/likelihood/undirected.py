@@ -118,7 +118,7 @@ def log_z(
         return LogZ(0.0, 0.0, 0.0, 0.0, "exact (normalised)")
     if isinstance(model, Conditional):
         raise CapabilityError(
-            f"{type(model).__name__} has a log Z for every context: ask log_z(model.given(context)), or "
+            f"{type(model).__name__} has a log Z for every context: use log_z(model.given(context)), or "
             "log_likelihood(model, x) with a context for every row."
         )
     if isinstance(model, PartlyDirected):

@@ -28,7 +28,7 @@ def log_mean_exp_stderr(log_weights: np.ndarray) -> float:
     """Standard error of :func:`log_mean_exp`: the larger of the delta method's and the jackknife's.
 
     The delta method gives std(w)/(mean(w) √n), which can never exceed about 1 however bad the weights. The
-    jackknife, √((n−1)/n Σ (ℓ₋ᵢ − ℓ̄)²) over the estimates ℓ₋ᵢ that leave one weight out, sees how far the
+    jackknife, √((n−1)/n Σ (ℓ₋ᵢ − ℓ̄)²) over the estimates ℓ₋ᵢ that leave one weight out, measures how far the
     estimate falls without its largest weight, and so stays honest when few weights dominate.
     """
     n = log_weights.size

@@ -1,10 +1,10 @@
-"""Autoencoders: an encoder f, a decoder g, and the loss of rebuilding x from its code.
+"""Autoencoders: an encoder f, a decoder g, and the loss of reconstructing x from its code.
 
     E(x) = Σ_j ℓ_j(x, g(f(x))),
 
-with ℓ = ½(x_j − x̂_j)² for real data and the cross-entropy ℓ = −x_j log x̂_j − (1 − x_j) log(1 − x̂_j) for values in
-[0, 1]. What keeps a code from being a mere copy of x is that it is small, or that learning is made harder: by
-corruption of what the encoder sees, by sparsity of the code, by contraction of the encoder
+with ℓ = ½(x_j − x̂_j)² for real data and the cross-entropy ℓ = −x_j log x̂_j − (1 − x_j) log(1 − x̂_j) for values
+in [0, 1]. The code cannot be a mere copy of x if it is small, or if learning is regularised: by
+corruption of the encoder's input, by sparsity of the code, by contraction of the encoder
 (:mod:`latentia.learning.reconstruction`).
 
 E is an energy without a known log Z. One layer with tied weights, x̂ = a + W s(Wᵀx + b), has a *matching* energy
@@ -75,10 +75,12 @@ class Autoencoder(ReconstructionEstimator):
     activation: Any = param(
         default="relu",
         check=an_activation,
-        doc='of the layers between: "relu", "leaky_relu", "elu", "silu", "gelu", "softplus", "tanh", "sigmoid", '
-        '"linear", or a function of arrays.',
+        doc='activation of the hidden layers: "relu", "leaky_relu", "elu", "silu", "gelu", "softplus", "tanh", '
+        '"sigmoid", "linear", or a function of arrays.',
     )
-    code_activation: Any = param(default="linear", check=an_activation, doc="of the code, likewise.")
+    code_activation: Any = param(
+        default="linear", check=an_activation, doc="activation of the code, from the same list."
+    )
     tied: bool = param(
         default=False,
         check=checks.flag,
@@ -87,22 +89,23 @@ class Autoencoder(ReconstructionEstimator):
     output: Any = param(
         default="auto",
         check=lambda name, value: None if value == "auto" else an_activation(name, value),
-        doc='from the decoder\'s last values to x̂: "auto" is "sigmoid" for cross-entropy, else "linear".',
+        doc='output activation of the decoder: "auto" is "sigmoid" for cross-entropy, else "linear".',
     )
     convolutional: bool = param(
         default=False,
         check=checks.flag,
-        doc="3 × 3 convolutions that halve the image with every layer, and back, for images.",
+        doc="use 3 × 3 convolutions, for images; every layer of the encoder halves the image, every layer of the "
+        "decoder doubles it.",
     )
     image_shape: Sequence[int] | None = param(
         default=None,
         check=_image_shape,
         doc="(height, width) or (height, width, colours) of a row; needed by ``convolutional``. A module given "
-        "as ``encoder`` gets x in this shape.",
+        "as ``encoder`` receives x in this shape.",
     )
     encoder: Any = param(
         default=None,
-        doc="an Equinox module x ↦ code in place of the network; with ``decoder``. No file can hold it.",
+        doc="an Equinox module x ↦ code in place of the network; with ``decoder``. Such a model cannot be saved.",
     )
     decoder: Any = param(
         default=None,
@@ -111,8 +114,8 @@ class Autoencoder(ReconstructionEstimator):
     sparsity: Literal["l1", "kl", "k_winners"] | None = param(
         default=None,
         check=checks.one_of("l1", "kl", "k_winners", None),
-        doc='what keeps codes sparse: "l1" (Σ|z_k|), "kl" (a wanted mean activity of sigmoid units), '
-        '"k_winners" (all but the largest entries are zero), or None.',
+        doc='sparsity of the codes: "l1" (Σ|z_k|), "kl" (a target mean activity of sigmoid units), "k_winners" '
+        "(all but the largest entries are zero), or None.",
     )
     sparsity_weight: float = param(
         default=0.1,
@@ -122,12 +125,12 @@ class Autoencoder(ReconstructionEstimator):
     sparsity_target: float = param(
         default=0.05,
         check=checks.number(0, 1, open_low=True, open_high=True),
-        doc='mean activity that "kl" wants.',
+        doc='target mean activity of "kl".',
     )
     n_winners: int | None = param(
         default=None,
         check=checks.integer(1, optional=True),
-        doc='entries that "k_winners" keeps.',
+        doc='number of entries that "k_winners" keeps.',
     )
     contraction: float = param(
         default=0.0,
@@ -137,7 +140,7 @@ class Autoencoder(ReconstructionEstimator):
     jacobian: Literal["auto", "exact", "stochastic"] = param(
         default="auto",
         check=checks.one_of("auto", *get_args(Jacobian)),
-        doc='how that is found: "exact", "stochastic" (without bias, in a random direction), or "auto": exact '
+        doc='computation of that norm: "exact", "stochastic" (unbiased, in a random direction), or "auto": exact '
         "for one layer.",
     )
 
@@ -257,11 +260,10 @@ class Autoencoder(ReconstructionEstimator):
         names = ("activation", "code_activation", "output")
         return ", ".join(modules + [f"{name}=a function" for name in names if callable(getattr(self, name))])
 
-    def save(self, path: Any) -> None:
-        """Write to a safetensors file that :func:`latentia.load` reads; modules and functions are refused."""
+    def _check_savable(self) -> None:
+        """Modules and functions are refused."""
         if self._objects():
             raise FileFormatError(f"A model with {self._objects()} cannot be saved: {_NO_FILE}")
-        super().save(path)
 
 
 _NO_FILE = (

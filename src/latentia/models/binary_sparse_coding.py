@@ -70,32 +70,34 @@ class BinarySparseCoding(BatchEstimator):
     inference: Inference = param(
         default="auto",
         check=checks.one_of(*get_args(Inference)),
-        doc='how posteriors are found: "exact" (all states of the atoms), "truncated" (the best states of a '
+        doc='inference of the posteriors: "exact" (all states of the atoms), "truncated" (the best states of a '
         'search), "mean_field" (atom after atom), "parallel_mean_field" (all atoms at once, damped), "gibbs" '
         '(averages over chains); "auto" is exact for up to 10 atoms and truncated for more.',
     )
-    n_best_states: int = param(default=32, check=checks.integer(1), doc="states of a truncated posterior.")
-    n_sweeps: int = param(default=50, check=checks.integer(1), doc="sweeps of Gibbs sampling that are averaged.")
+    n_best_states: int = param(
+        default=32, check=checks.integer(1), doc="number of states of a truncated posterior."
+    )
+    n_sweeps: int = param(default=50, check=checks.integer(1), doc="number of Gibbs sweeps to average over.")
     noise: Noise = param(
         default="shared",
         check=checks.one_of(*get_args(Noise)),
-        doc='"shared" by all features, or one "per_feature".',
+        doc='noise variance: "shared" by all features, or one "per_feature".',
     )
     temperature: float = param(
-        default=1.7, check=checks.number(1), doc="of the posteriors at the start; 1 does not anneal."
+        default=1.7, check=checks.number(1), doc="initial temperature of the posteriors; 1 does not anneal."
     )
     annealed: Annealed = param(
         default="posterior",
         check=checks.one_of(*get_args(Annealed)),
-        doc='what the temperature is of: the whole "posterior", or the "likelihood" alone, which keeps codes '
-        "sparse while hot: for patches of photographs, with a temperature of 4.",
+        doc='what the temperature applies to: the whole "posterior", or the "likelihood" alone, which keeps codes '
+        "sparse while the temperature is high (for image patches, together with a temperature of 4).",
     )
     n_annealing: int = param(default=50, check=checks.integer(0), doc="EM steps until the temperature is 1.")
     n_init: int = param(
         default=4,
         check=checks.integer(1),
         doc="annealed starts, on up to 4096 rows each (100 per atom, if that is more); the one with the best bound "
-        "goes on with all rows.",
+        "is continued with all rows.",
     )
     n_epochs = changed(default=300)
     random_state = changed(doc="seed of the start.")
@@ -154,7 +156,7 @@ class BinarySparseCoding(BatchEstimator):
 
     @property
     def probabilities_(self) -> np.ndarray:
-        """How often every atom is on."""
+        """The probability of every atom to be on."""
         return 1 / (1 + np.exp(-np.asarray(self.model_.bias, np.float64)))
 
     @property

@@ -66,23 +66,23 @@ class BoltzmannMachine(Components, GreyValues, MeanField, NoiseSamples, Abstract
     units: str = param(
         default="bernoulli",
         check=checks.one_of("bernoulli", "spin"),
-        doc='"bernoulli" ({0, 1}) or "spin" ({−1, +1}), for visible and hidden units alike.',
+        doc='"bernoulli" ({0, 1}) or "spin" ({−1, +1}), for visible and hidden units.',
     )
     edges: Any = param(
         default=None,
         doc="which units are coupled: pairs of their numbers, visible units first, each pair once. None couples "
-        "any two. ``latentia.ops.lattice.grid_edges`` makes those of a lattice.",
+        "all pairs. ``grid_edges`` in ``latentia.ops.lattice`` returns those of a lattice.",
     )
     positive: str = param(
         default="mean_field",
         check=checks.one_of(*POSITIVE),
-        doc='how the data enter where there are hidden units: by "mean_field" (a bound) or "sampled" (Gibbs '
-        "sampling with x held, exact in the limit of many rounds).",
+        doc='positive phase of a model with hidden units: "mean_field" (a bound) or "sampled" (Gibbs sampling '
+        "with x held, exact in the limit of many rounds).",
     )
 
     n_components = changed(default=0, check=checks.integer(0), doc="number of hidden units; 0 for none.")
     binarize = changed(
-        doc='what to do with data in [0, 1] for Bernoulli units: None refuses them, "sample" samples each entry '
+        doc='treatment of data in [0, 1] for Bernoulli units: None refuses them, "sample" samples each entry '
         'from a Bernoulli distribution at every training step, "threshold" cuts at ½.'
     )
     objective = changed(
@@ -91,12 +91,12 @@ class BoltzmannMachine(Components, GreyValues, MeanField, NoiseSamples, Abstract
     )
     rounds = changed(doc="rounds of mean field, or sweeps with x held, for every batch.")
     learning_rate = 0.05
-    weight_decay = changed(doc="shrinkage of the couplings per unit of learning rate.")
+    weight_decay = changed(doc="decay of the couplings per unit of learning rate.")
     weight_scale = changed(doc="standard deviation of the initial couplings.")
     monitor = changed(
         doc="the pseudo-likelihood of a few training rows as a metric, or with hidden units the squared error of "
-        'predicting each visible unit from all others: "auto" follows it where that is cheap, "always" in any '
-        "case, None follows nothing and notices no collapse."
+        'predicting each visible unit from all others: "auto" records it if it is cheap, "always" in any '
+        "case. None records nothing and does not detect a collapse."
     )
 
     # -- learning ------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class BoltzmannMachine(Components, GreyValues, MeanField, NoiseSamples, Abstract
 
     # -- use -----------------------------------------------------------------------------------------------
 
-    def reconstruct(self, X: Any) -> np.ndarray:
+    def _reconstructed(self, X: Any) -> np.ndarray:
         """The mean of every visible unit given all others, hidden ones at their posterior means."""
         return apply_rows(
             _site_means, self._needs(BoltzmannMachineModel, "reconstruct"), self._visibles(X, purpose="coding")
@@ -184,6 +184,13 @@ class BoltzmannMachine(Components, GreyValues, MeanField, NoiseSamples, Abstract
         n, (i, j), w = couplings.graph.n, couplings.graph.edges.T, np.asarray(couplings.weights)
         pairs = (np.concatenate([i, j]), np.concatenate([j, i]))
         return coo_array((np.concatenate([w, w]), pairs), shape=(n, n)).tocsr()
+
+    @property
+    def components_(self) -> np.ndarray | None:
+        """What couples each hidden unit to the visible ones, a row for each; None without hidden units."""
+        n = self.n_features_in_
+        rows = self.couplings_[n:, :n] if self.n_components else None
+        return None if rows is None else np.asarray(rows.toarray() if issparse(rows) else rows)
 
     @property
     def bias_(self) -> np.ndarray:

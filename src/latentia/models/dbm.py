@@ -66,8 +66,8 @@ class DBM(Labelled, Finetunes, Layers, Visibles, MeanField, PretrainingEpochs, B
     finetune_rounds: int = param(
         default=2,
         check=checks.integer(1),
-        doc="rounds of mean field that ``finetune`` unrolls into its network. More make it deeper and slower, "
-        "and, where its units stay sigmoid, better.",
+        doc="rounds of mean field that ``finetune`` unrolls into its network. More rounds make it deeper and "
+        "slower and, with sigmoid units, better.",
     )
 
     hidden = changed(
@@ -92,8 +92,8 @@ class DBM(Labelled, Finetunes, Layers, Visibles, MeanField, PretrainingEpochs, B
     )
     early_stopping = changed(doc="stop when the held-out rows are no longer reconstructed better.")
     monitor = changed(
-        doc='the squared error of the reconstructions of a few training rows as a metric: "auto" or "always" '
-        "follow it, None does not.",
+        doc='whether to record the squared error of the reconstructions of a few training rows: "auto" and '
+        '"always" do, None does not.',
     )
 
     # -- learning ------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class DBM(Labelled, Finetunes, Layers, Visibles, MeanField, PretrainingEpochs, B
         return _recentred(model, x)
 
     def _stage(self, model: LayeredModel, index: int, weights: Any) -> Maker:
-        """The RBM between layers ``index`` and ``index + 1``, with the copies that its place asks for."""
+        """The RBM between layers ``index`` and ``index + 1``, with the copies that its position requires."""
         depth = len(self.hidden)
         below = model.visible[0] if index == 0 else model.hidden[index - 1]
         copies = (1 if index == depth - 1 else 2, 1 if index == 0 else 2)
@@ -159,7 +159,7 @@ class DBM(Labelled, Finetunes, Layers, Visibles, MeanField, PretrainingEpochs, B
             raise ParameterError(f"layer must be an integer from 1 to {len(self.hidden)}, got {layer!r}.")
         return codes[:, ends[layer - 1] : ends[layer]]
 
-    def latent_switches(self) -> tuple[np.ndarray, np.ndarray]:
+    def _switches(self) -> tuple[np.ndarray, np.ndarray]:
         """Codes with one unit on and off; the layers below it follow it down, those above stay at their means."""
         return apply_switches(self.model_)
 

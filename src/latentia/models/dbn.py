@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +32,7 @@ from latentia.core.errors import ParameterError
 from latentia.energies.belief_net import DBNModel, switches
 from latentia.energies.belief_sampling import dream, fill_in
 from latentia.energies.rbm import RBMModel
-from latentia.estimator import checks, drawing, saving, training
+from latentia.estimator import checks, drawing, training
 from latentia.estimator.boltzmann import BoltzmannEstimator, Visibles
 from latentia.estimator.declared import changed, param
 from latentia.estimator.groups import Layers, PretrainingEpochs
@@ -41,8 +40,7 @@ from latentia.estimator.rows import apply_rows
 from latentia.estimator.rows_to_learn import LearningRows, some_rows
 from latentia.estimator.scoring import average
 from latentia.learning import objective
-from latentia.learning.contrastive import Contrastive
-from latentia.learning.fit import Result
+from latentia.learning.contrastive import Contrastive, ContrastiveState
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.stacking import Maker, Stage
 from latentia.learning.up_down import ContrastiveWakeSleep, UpDownState
@@ -81,8 +79,8 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
     discriminative: float = param(
         default=0.0,
         check=checks.number(0),
-        doc="weight of log p(label | x), by the means on the way up, beside the likelihood in those passes; 0 "
-        "is generative.",
+        doc="weight of log p(label | x), computed from the means on the way up, relative to the likelihood in "
+        "the passes up and down; 0 is purely generative.",
     )
 
     hidden = changed(
@@ -95,7 +93,8 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
         '"gaussian" (real).',
     )
     objective = changed(
-        doc='how RBMs learn, layer by layer and on top: "pcd", "cd", "tempering", or a contrastive objective.',
+        doc='objective of the RBMs, layer by layer and on top: "pcd", "cd", "tempering", or a contrastive '
+        "objective.",
     )
     pretraining_epochs = changed(
         check=checks.integer(1),
@@ -107,12 +106,14 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
         doc="passes over the data, up and down through all layers; 0 leaves the layers as they are.",
     )
     learning_rate = changed(doc="step size at the start of every layer.")
-    early_stopping = changed(doc="stop going up and down when held-out rows are no longer reconstructed better.")
-    monitor = changed(
-        doc='the squared error of the reconstructions of a few training rows as a metric: "auto" or "always" '
-        "follow it, None does not.",
+    early_stopping = changed(
+        doc="stop the passes up and down when the reconstructions of held-out rows no longer improve."
     )
-    resume = changed(doc="go on from the folder's checkpoints.")
+    monitor = changed(
+        doc='whether to record the squared error of the reconstructions of a few training rows: "auto" and '
+        '"always" do, None does not.',
+    )
+    resume = changed(doc="continue from the folder's checkpoints.")
 
     # -- learning ------------------------------------------------------------------------------------------
 
@@ -130,7 +131,7 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
         return DBNModel.from_stack([stage.model for stage in stages])
 
     def _stage(self, model: DBNModel, index: int, weights: Any) -> Maker:
-        """The RBM between layers ``index`` and ``index + 1``; the last one sees the labels too."""
+        """The RBM between layers ``index`` and ``index + 1``; the last one includes the labels too."""
         depth, hidden = len(self.hidden), model.layers[index + 1]
         below = model.top.visible if index == depth - 1 else model.layers[index]
 
@@ -161,21 +162,12 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
             )
         return found
 
-    def _learner(self, plan: training.Plan) -> GradientLearner:
-        optimizer = self._optimizer(plan)
-        rate = jnp.asarray(self.up_down_learning_rate, optimizer.learning_rate.dtype)
-        optimizer = eqx.tree_at(lambda o: o.learning_rate, optimizer, rate)
-        goal = ContrastiveWakeSleep(self._contrastive(), float(self.discriminative))
-        return GradientLearner(goal, optimizer, self.averaging, self.centring)
+    def _surrogate(self, plan: training.Plan) -> ContrastiveWakeSleep:
+        del plan
+        return ContrastiveWakeSleep(self._contrastive(), float(self.discriminative))
 
-    def _train(self, model: DBNModel, rows: LearningRows, seed: int, plan: training.Plan, state: Any) -> None:
-        if plan.n_steps:
-            super()._train(model, rows, seed, plan, state)
-            return
-        self._forget_classifier()
-        vars(self).pop("_log_z", None)
-        self._keep(Result(model, None, [], 0.0, 0.0, 0, 0, False))  # layer by layer was all that was asked for
-        saving.save_run(self, plan.run_dir)
+    def _main_rate(self) -> float:
+        return self.up_down_learning_rate
 
     def validation_scorer(self, rows: Any, weights: Any = None) -> Callable[[Any], float]:
         """The negative squared error of reconstructions from the means of the layers."""
@@ -192,7 +184,7 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
         means = apply_rows(DBNModel.means, self.model_, visibles)
         return np.concatenate(means, axis=1) if layer is None else means[layer - 1]
 
-    def latent_switches(self) -> tuple[np.ndarray, np.ndarray]:
+    def _switches(self) -> tuple[np.ndarray, np.ndarray]:
         """Codes with one unit on and off; the layers below it follow it down, those above stay at their means."""
         return switches(self.model_)
 
@@ -268,15 +260,12 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
 
     # -- likelihood ----------------------------------------------------------------------------------------
 
-    def _chains(self) -> Any:
-        state = getattr(self.__dict__.get("_state"), "objective", None)
-        if isinstance(state, UpDownState):
-            return jax.vmap(state.top.sampler.visible)(state.top.chains)
-        return None
+    def _contrastive_state(self, state: Any) -> ContrastiveState | None:
+        return state.top if isinstance(state, UpDownState) else None
 
     def score_samples(self, X: Any, n_samples: int = 100) -> np.ndarray:
         """A lower bound on log p(x) of every row, in nats, importance-weighted over ``n_samples`` paths."""
-        checks.integer(2)("n_samples", n_samples)  # one would not tell how noisy it is
+        checks.integer(2)("n_samples", n_samples)  # the noise cannot be estimated from one
         x = self._visibles(X, purpose="scoring")
         known = {"key": random.key(0), "n_samples": n_samples, "log_z": self.log_z().estimate}
         return likelihood.log_probabilities(self.model_, x, **known)
@@ -288,7 +277,7 @@ class DBN(Labelled, Finetunes, Layers, Visibles, PretrainingEpochs, BoltzmannEst
         hold what is known of log Z from both sides; the likelihood itself may lie above all of them. Options go to
         :func:`latentia.likelihood.log_z` (``method``, ``n_temperatures``, ``n_chains`` …).
         """
-        checks.integer(2)("n_samples", n_samples)  # one would not tell how noisy it is
+        checks.integer(2)("n_samples", n_samples)  # the noise cannot be estimated from one
         x = self._visibles(X, purpose="scoring")
         known = {"key": random.key(0), "n_samples": n_samples, "normaliser": self.log_z(**options)}
         return self._remember("_log_likelihood", likelihood.log_likelihood(self.model_, x, **known))

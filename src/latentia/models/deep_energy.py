@@ -197,7 +197,7 @@ class GeneralEnergy(FreeEnergy, Initialised, Starts):
 
     well: Well
     arrays: Any
-    rest: Any = eqx.field(static=True)  # activation functions and the like: training only knows arrays
+    rest: Any = eqx.field(static=True)  # activation functions and the like: training uses only arrays
 
     @classmethod
     def make(cls, well: Well, module: Any) -> Self:
@@ -274,13 +274,13 @@ class DeepEnergyModel(Layers, UnnormalisedEstimator):
     activation: Activation = param(
         default="sigmoid",
         check=checks.one_of(*get_args(Activation)),
-        doc='of the layers below the experts: "sigmoid", "tanh", "softplus", "silu".',
+        doc='activation of the layers below the experts: "sigmoid", "tanh", "softplus", "silu".',
     )
     energy: Any = param(
         default=None,
         doc="an Equinox module H: x ↦ a number, or another model with a free energy −H, in place of network and "
         "experts; F = ‖x‖²/2σ² − bᵀx − H(x). H must grow more slowly than ‖x‖²/2σ². Such a model has no "
-        "latents, and no file can hold it.",
+        "latents and cannot be saved.",
     )
 
     hidden = changed(
@@ -317,11 +317,10 @@ class DeepEnergyModel(Layers, UnnormalisedEstimator):
         if getattr(out, "size", 0) != 1:
             raise ParameterError(f"energy must map a vector of {n} numbers to one number, but it returns {out}.")
 
-    def save(self, path: Any) -> None:
-        """Write to a safetensors file that :func:`latentia.load` reads; a module of your own is refused."""
+    def _check_savable(self) -> None:
+        """A module of your own is refused."""
         if self.energy is not None:
             raise FileFormatError(f"A model with energy= cannot be saved: {_NO_FILE}")
-        super().save(path)
 
     def modes(
         self, X: Any, *, max_steps: int = 1000, tol: float = 1e-6, return_path: bool = False

@@ -1,4 +1,4 @@
-"""Fields of experts: a product of experts that looks at an image everywhere alike (Roth and Black, 2005).
+"""Fields of experts: a product of experts with the same filters at every position (Roth and Black, 2005).
 
     F(x) = Σ_k Σ_ij α_k φ_k((f_k ∗ x̂)_ij) + ½ ε‖x̂‖²,      x̂ = (x − m)/s,
 
@@ -195,8 +195,8 @@ class FieldsOfExperts(ExpertFunctions, UnnormalisedEstimator):
     )
     image_shape: tuple[int, int] | None = param(
         default=None,
-        doc="(height, width) of the patches; if None they are square, or one row of pixels where their number "
-        "is no square.",
+        doc="(height, width) of the patches; if None they are square, or one row of pixels if the number of "
+        "pixels is not a square.",
     )
 
     expert = changed(

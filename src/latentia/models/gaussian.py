@@ -5,12 +5,12 @@ See :mod:`latentia.energies.gaussian_energy` for the model.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-from sklearn.utils.metaestimators import available_if
 
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.errors import ParameterError
@@ -77,15 +77,15 @@ class GaussianModel(EnergyEstimator):
     solver: str = param(
         default="closed_form",
         check=checks.one_of("closed_form", "score_matching", "gradient"),
-        doc='"closed_form" (maximum likelihood; iterative where the precision has given zeros), '
-        '"score_matching" (exact, a linear system), or "gradient", by the objective. The first two need the '
-        "data only through their covariance.",
+        doc='"closed_form" (maximum likelihood; iterative if the precision has given zeros), "score_matching" '
+        '(exact, a linear system), or "gradient", by the objective. The first two use only the covariance of '
+        "the data.",
     )
     ridge: float = param(
         default=1e-6,
         check=checks.number(0),
-        doc="part of the mean variance that those two add to every variance: an inverse exists even where "
-        "columns are constant or depend on each other.",
+        doc="fraction of the mean variance that those two add to every variance, so that an inverse exists even "
+        "if columns are constant or linearly dependent.",
     )
 
     objective = changed(
@@ -94,11 +94,11 @@ class GaussianModel(EnergyEstimator):
         '"conditional_nce", or an objective object.',
     )
     learning_rate = 0.01
-    weight_decay = changed(doc="shrinkage of the couplings per unit of learning rate.")
+    weight_decay = changed(doc="decay of the couplings per unit of learning rate.")
     early_stopping = changed(doc="stop when the likelihood of held-out rows no longer rises.")
     monitor = changed(
-        doc='the log-likelihood of a few training rows as a metric after every epoch: "auto" and "always" '
-        "follow it, None does not.",
+        doc='whether to record the log-likelihood of a few training rows after every epoch: "auto" and "always" '
+        "do, None does not.",
     )
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> GaussianEnergy:
@@ -123,17 +123,16 @@ class GaussianModel(EnergyEstimator):
             )
         return facts
 
-    def adopt(self, model: Any, blueprint: dict[str, Any], feature_names: list[str] | None = None) -> Self:
-        """Become a fitted estimator around a given model; a mask that a file held becomes the parameter again."""
-        if blueprint["structure"] == "mask" and isinstance(self.precision, str):
-            self.precision = np.asarray(model.mask)
-        return super().adopt(model, blueprint, feature_names)
+    def _adopted(self) -> None:
+        """A mask that a file held becomes the parameter again."""
+        if self.blueprint_["structure"] == "mask" and isinstance(self.precision, str):
+            self.precision = np.asarray(self.model_.mask)
 
-    def _plan(self, n_rows: int) -> Plan:
+    def _replanned(self, plan: Plan, n_rows: int) -> Plan:
         if self.solver == "gradient":
-            return super()._plan(n_rows)
-        callbacks = tuple(self.callbacks or ())
-        return Plan(1, min(100, n_rows), 1, run_dir=self.run_dir, resume=self.resume, callbacks=callbacks)
+            return plan
+        shape = {"n_steps": 1, "batch_size": min(100, n_rows), "chunk": 1}
+        return dataclasses.replace(plan, **shape, validation_fraction=0.0, patience=0)
 
     def _pretrain(self, model: Any, rows: LearningRows, seed: int, plan: Plan) -> Any:
         if self.solver == "gradient":
@@ -154,15 +153,16 @@ class GaussianModel(EnergyEstimator):
         self._solved = -0.5 * trace - log_z(solved, key=random.key(0)).estimate
         return solved
 
-    def _learner(self, plan: Plan) -> AbstractLearner:
+    def _solver(self, plan: Plan) -> AbstractLearner | None:
+        del plan
         if self.solver == "gradient":
-            return super()._learner(plan)
+            return None
         return Solved(jnp.asarray(vars(self).pop("_solved"), jnp.float32))
 
-    @available_if(lambda self: self.solver == "gradient")
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """One pass over more rows, going on from the model so far, at a constant learning rate."""
-        return super().partial_fit(X, y, sample_weight)
+    def _lacks(self, method: str) -> str | None:
+        if method != "partial_fit" or self.solver == "gradient":
+            return None
+        return f"solver={self.solver!r} sees all rows at once. Use solver='gradient'."
 
     def sample(
         self,

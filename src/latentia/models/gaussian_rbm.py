@@ -44,6 +44,6 @@ class GaussianRBM(AbstractRBM):
     optimizer = "adam"
     clip = 10.0
     monitor = changed(
-        doc="the squared error of the reconstructions of a few training rows as a metric after every epoch: "
-        '"auto" and "always" follow it, None does not.',
+        doc="whether to record the squared error of the reconstructions of a few training rows after every "
+        'epoch: "auto" and "always" do, None does not.',
     )

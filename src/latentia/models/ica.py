@@ -31,7 +31,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
-from sklearn.utils.metaestimators import available_if
 
 from latentia.core.algorithms import AbstractLearner
 from latentia.core.capabilities import (
@@ -53,9 +52,7 @@ from latentia.estimator.declared import changed, param
 from latentia.estimator.energy import EnergyEstimator
 from latentia.estimator.fits import Watched
 from latentia.estimator.rows_to_learn import LearningRows, n_held_out
-from latentia.learning import objective
 from latentia.learning.fit import Event
-from latentia.learning.gradient import GradientLearner
 from latentia.learning.relative import PER_STEP, NaturalGradient, QuasiNewton, QuasiNewtonState
 from latentia.learning.standardised import Standardised
 from latentia.ops import random, sources
@@ -69,7 +66,7 @@ Value = Float[Array, " d"]
 Code = Float[Array, " k"]
 Rows = Float[Array, "n d"]
 
-#: Correlation matrices with a smaller eigenvalue belong to data that float32 cannot tell from flat ones.
+#: Data whose correlation matrix has a smaller eigenvalue are numerically singular in float32.
 FLAT = 1e-11
 SOLVERS = ("quasi_newton", "natural_gradient", "gradient")
 
@@ -261,17 +258,16 @@ class ICA(EnergyEstimator):
     n_components: int | None = param(
         default=None,
         check=checks.integer(1, optional=True),
-        doc="number of sources; as many as the data have features if None. Fewer are sought among as many "
-        "principal components, and the others are taken as Gaussian; more make an overcomplete energy "
-        'without a likelihood, for ``solver="gradient"``.',
+        doc="number of sources; as many as the data have features if None. If fewer, they are estimated in as "
+        "many principal components, and the other components are modelled as Gaussian; if more, the model is "
+        'an overcomplete energy without a likelihood, for ``solver="gradient"``.',
         kw_only=False,
     )
     density: str = param(
         default="sech",
         check=checks.one_of(*sources.SOURCES),
-        doc='of the sources: "sech" (the usual one, with score tanh), "logistic", "student_t", "laplace" (with '
-        'a round top), all super-Gaussian; "extended" chooses between super- and sub-Gaussian for each '
-        "source.",
+        doc='density of the sources: "sech" (the usual one, with score tanh), "logistic", "student_t", "laplace" '
+        '(with a round top), all super-Gaussian; "extended" selects super- or sub-Gaussian for each source.',
     )
     solver: str = param(
         default="quasi_newton",
@@ -288,7 +284,7 @@ class ICA(EnergyEstimator):
     max_iter: int = param(
         default=500,
         check=checks.integer(1),
-        doc='most iterations of "quasi_newton", each of which sees all rows.',
+        doc='maximal number of iterations of "quasi_newton", each over all rows.',
     )
 
     objective = changed(
@@ -297,20 +293,20 @@ class ICA(EnergyEstimator):
         '"nce", "conditional_nce", or an objective object.',
     )
     n_sampler_steps = changed(doc="sampler steps per update, for objectives with chains.")
-    noise_ratio = changed(doc="noise samples for each example, for objectives that contrast the data with noise.")
+    noise_ratio = changed(doc="noise samples per example, for noise-contrastive objectives.")
     n_epochs = changed(doc="passes over the data of the other two solvers.")
     batch_size = changed(doc='rows per update of the other two; "quasi_newton" always takes all.')
     learning_rate = 0.03
-    weight_decay = changed(doc='shrinkage of the filters per unit of learning rate, for ``solver="gradient"``.')
+    weight_decay = changed(doc='decay of the filters per unit of learning rate, for ``solver="gradient"``.')
     clip = 10.0
     averaging = changed(
         doc="decay of a running average of the parameters that becomes the final model; 0 for none. For "
         '``solver="gradient"``.',
     )
     monitor = changed(
-        doc="the log-likelihood (of an overcomplete model, the score-matching objective) of a few training rows "
-        'as a metric after every epoch: "auto" and "always" follow it, None does not; "quasi_newton" '
-        "reports that of all rows in any case.",
+        doc="whether to record the log-likelihood (for an overcomplete model, the score-matching objective) of a "
+        'few training rows after every epoch: "auto" and "always" do, None does not; "quasi_newton" always '
+        "reports that of all rows.",
     )
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> AbstractICAModel:
@@ -351,8 +347,7 @@ class ICA(EnergyEstimator):
         new = (jnp.asarray(mean, model.centre.dtype), jnp.asarray(whiten, model.whiten.dtype))
         return eqx.tree_at(lambda m: (m.centre, m.whiten), model, new)
 
-    def _plan(self, n_rows: int) -> training.Plan:
-        plan = super()._plan(n_rows)
+    def _replanned(self, plan: training.Plan, n_rows: int) -> training.Plan:
         if self.solver != "quasi_newton":
             return plan
         return dataclasses.replace(
@@ -363,23 +358,22 @@ class ICA(EnergyEstimator):
             callbacks=(_converged, *plan.callbacks),
         )
 
-    def _learner(self, plan: training.Plan) -> AbstractLearner:
+    def _solver(self, plan: training.Plan) -> AbstractLearner | None:
         if self.solver == "quasi_newton":
             return QuasiNewton.make(self.max_iter, self.tol)
-        if self.solver == "natural_gradient":
-            return NaturalGradient(self._optimizer(plan))
-        surrogate = Standardised(objective(self.objective, **self._objective_numbers()))
-        return GradientLearner(surrogate, self._optimizer(plan), averaging=self.averaging, centring=0.0)
+        return NaturalGradient(self._optimizer(plan)) if self.solver == "natural_gradient" else None
 
-    def _keep(self, result: Any) -> None:
-        super()._keep(result)
+    def _surrogate(self, plan: training.Plan) -> Standardised:
+        return Standardised(super()._surrogate(plan))
+
+    def _kept(self, result: Any) -> None:
         exact = isinstance(result.state, QuasiNewtonState)
         self.n_iter_ = int(result.state.iterations) if exact else result.n_steps
 
-    @available_if(lambda self: self.solver != "quasi_newton")
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """One pass over more rows, going on from the model so far; not for "quasi_newton", which needs all rows."""
-        return super().partial_fit(X, y, sample_weight)
+    def _lacks(self, method: str) -> str | None:
+        if method != "partial_fit" or self.solver != "quasi_newton":
+            return None
+        return "solver='quasi_newton' needs all rows at once. Use solver='natural_gradient' or 'gradient'."
 
     def watch(self, model: Any, rows: Any, weights: Any = None) -> Watched:
         """See ``monitor``; the likelihood of all rows, which "quasi_newton" reports, needs no other."""

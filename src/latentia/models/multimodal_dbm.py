@@ -79,7 +79,7 @@ class MultimodalDBM(
         default=(64,),
         doc="sizes of the hidden layers of every pathway, from below; one tuple for all, or one for each.",
     )
-    joint: int = param(default=64, check=checks.integer(1), doc="size of the layer that joins them.")
+    joint: int = param(default=64, check=checks.integer(1), doc="size of the joint layer.")
 
     objective = changed(doc='"pcd", "cd", "tempering", or an objective object.')
     n_sampler_steps = 5
@@ -90,8 +90,8 @@ class MultimodalDBM(
     )
     early_stopping = changed(doc="stop when the held-out rows are no longer reconstructed better.")
     monitor = changed(
-        doc='the squared error of the reconstructions of a few training rows as a metric: "auto" or "always" '
-        "follow it, None does not.",
+        doc='whether to record the squared error of the reconstructions of a few training rows: "auto" and '
+        '"always" do, None does not.',
     )
 
     # -- structure -----------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class MultimodalDBM(
 
     # -- use -----------------------------------------------------------------------------------------------
 
-    def latent_switches(self) -> tuple[np.ndarray, np.ndarray]:
+    def _switches(self) -> tuple[np.ndarray, np.ndarray]:
         """Codes with one unit on and off; the layers below it follow it down, the others stay at their means."""
         return apply_switches(self.model_)
 
@@ -183,7 +183,7 @@ class MultimodalDBM(
     ) -> dict[str, np.ndarray]:
         """Means of the modalities that are missing, given those that there are.
 
-        Averages over several clamped chains: mean field would settle on one of the possibilities.
+        Averages over several clamped chains: mean field would converge to one of the modes.
         """
         drawn = self.sample(
             n_draws, given=self._with_gaps(X), n_steps=n_steps, mean=True, random_state=random_state

@@ -218,7 +218,7 @@ def _shares(weights: Float[Array, " n"]) -> Float[Array, " n"]:
 
 
 def _variance_floor(variances: Float[Array, " d"]) -> Scalar:
-    """The smallest σ² that arithmetic tells from 0: 10 ε of the mean variance (of 1, if nothing varies)."""
+    """The smallest σ² that differs numerically from 0: 10 ε of the mean variance (of 1, if nothing varies)."""
     total = jnp.mean(variances)
     return 10 * float(jnp.finfo(variances.dtype).eps) * jnp.where(total > 0, total, 1.0)
 
@@ -247,7 +247,7 @@ class PPCA(BatchEstimator):
 
     n_components = changed(default=2, doc="number of latent dimensions.")
     n_epochs = 500
-    tol = changed(default=1e-6, doc="least gain of the mean log-likelihood a step; a smaller one ends EM.")
+    tol = changed(default=1e-6, doc="smallest gain of the mean log-likelihood per step; a smaller one ends EM.")
     random_state = changed(doc="seed of EM's start.")
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> PPCAModel:

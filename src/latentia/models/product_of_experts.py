@@ -173,8 +173,8 @@ class ProductOfExperts(Components, ExpertFunctions, UnnormalisedEstimator):
 
     n_components = changed(doc="number of experts.")
     ridge = changed(
-        doc="ε at the start; it is learned too. With 0 there is none, and training stops with an error should "
-        "the energy lose its normaliser.",
+        doc="initial value of ε, which is learned too. With 0 there is no such term, and training stops with an "
+        "error if the energy is no longer normalisable.",
     )
 
     def build(self, blueprint: dict[str, Any], *, seed: int = 0) -> ProductOfExpertsModel:

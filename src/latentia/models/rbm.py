@@ -26,7 +26,7 @@ from latentia.units import make as make_units
 
 
 class AbstractRBM(Components, BoltzmannEstimator):
-    """What all restricted Boltzmann machines share: one layer of hidden units of any type."""
+    """The base class of restricted Boltzmann machines: one layer of hidden units of any type."""
 
     hidden: str = param(
         default="bernoulli",
@@ -64,6 +64,6 @@ class RBM(Visibles, AbstractRBM):
     hidden = changed(doc="type of the hidden units, from the same list.")
     monitor = changed(
         doc="the pseudo-likelihood over all sites (squared error of the reconstructions for real data) of a few "
-        'training rows as a metric: "auto" follows it after every epoch where that is cheap and the squared '
-        'error otherwise, "always" in any case, None follows nothing and notices no collapse.',
+        'training rows as a metric: "auto" records it after every epoch if it is cheap and the squared error '
+        'otherwise, "always" records it in any case, None follows nothing and notices no collapse.',
     )

@@ -7,7 +7,9 @@ See :mod:`latentia.models.sparse_coding`.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar
+
+import numpy as np
 
 from latentia.abilities.sparse_codes import SparseEstimator, checked_dictionary
 from latentia.core.algorithms import AbstractLearner
@@ -15,8 +17,9 @@ from latentia.core.errors import ParameterError
 from latentia.energies.sparse_coding import SparseCodingModel
 from latentia.estimator import checks, training
 from latentia.estimator.declared import Parameters, changed, param
-from latentia.estimator.rows_to_learn import LearningRows, weighted
+from latentia.estimator.rows_to_learn import LearningRows
 from latentia.ops import random
+from latentia.ops.examples import Examples
 
 
 class GivenDictionary(Parameters):
@@ -24,8 +27,7 @@ class GivenDictionary(Parameters):
 
     dictionary: Any = param(
         default=None,
-        doc="atoms in rows, ``(n_components, n_features)``, or the .npy file that holds them; None takes rows "
-        "of the data.",
+        doc="atoms in rows, ``(n_components, n_features)``, or an .npy file of them; None takes rows of the data.",
         kw_only=False,
     )
 
@@ -46,31 +48,24 @@ class SparseCoder(SparseEstimator, GivenDictionary):
     """
 
     family = "sparse-coder"
+    _fewest_rows: ClassVar[int] = 1
 
     n_components: int | None = param(
         default=None,
         check=checks.integer(1, optional=True),
-        doc="how many rows of the data to take where there is no dictionary; as many as features if None.",
+        doc="number of rows of the data to use as atoms if there is no dictionary; the number of features if None.",
     )
 
-    center = changed(doc="subtract the mean of the data that ``fit`` saw first, and add it in reconstructions.")
-    random_state = changed(doc="seed of the choice of rows where there is no dictionary.")
-    verbose = changed(doc="not used; here for the sake of uniformity.")
+    center = changed(doc="subtract the mean of the training data first, and add it in reconstructions.")
+    random_state = changed(doc="seed for the choice of rows if there is no dictionary.")
+    verbose = changed(doc="not used.")
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Check the dictionary against the data; nothing is learned.
-
-        Args:
-            X: data, ``(n, n_features)``.
-            y: ignored.
-            sample_weight: one non-negative weight per row, for the mean that ``center`` takes off.
-        """
-        checks.check_parameters(self)
+    def _learn(self, X: Examples, y: Any, weights: np.ndarray | None) -> None:
+        """Check the dictionary against the data; nothing is learned, but the mean that ``center`` takes off."""
         self._inference()
-        X, y, weights = weighted(self._accept(X, reset=True), y, sample_weight)
         model, _, _ = self._begin(X, self._first_seed(), y, weights)
         names = list(getattr(self, "feature_names_in_", [])) or None
-        return self.adopt(model, self.blueprint_, names)
+        self.adopt(model, self.blueprint_, names)
 
     def _started(self, model: Any, rows: LearningRows, seed: int) -> Any:
         return self._begin_with(super()._started(model, rows, seed), rows, self.dictionary)

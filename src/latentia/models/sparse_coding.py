@@ -4,7 +4,7 @@ A signal is a sum of few atoms d_1 … d_K, the rows of a dictionary D,
 
     E(x, z) = ½‖x − zD‖² + penalty(z),      ‖d_j‖ ≤ 1 (or = 1),
 
-and its code is the z that minimises E. The penalty is α‖z‖₁ unless another is asked for (elastic net, ℓ0, ℓq,
+and its code is the z that minimises E. The penalty is α‖z‖₁ unless another is chosen (elastic net, ℓ0, ℓq,
 groups), or instead of it the number of atoms in use is limited. Learning lowers the mean of E over the signals by
 turns: codes with the atoms held, atoms with the codes held. Without a bound on the atoms' norms codes could shrink
 at no cost.
@@ -81,9 +81,8 @@ class DictionaryLearning(
     update: Update = param(
         default="online",
         check=checks.one_of(*UPDATES),
-        doc='how atoms learn: "online" (statistics of mini-batches, with forgetting), "gradient" (a step and '
-        'back to norm one), "mod" (least squares on all codes) or "ksvd" (every atom with its '
-        "coefficients).",
+        doc='update of the atoms: "online" (statistics of mini-batches, with decay), "gradient" (a gradient step '
+        'and a projection), "mod" (least squares on all codes) or "ksvd" (every atom with its coefficients).',
     )
     constraint: Constraint = param(
         default="ball",
@@ -98,33 +97,33 @@ class DictionaryLearning(
     forgetting: float = param(
         default=3.0,
         check=checks.number(0),
-        doc='of "online": how fast old codes are forgotten; 0 never.',
+        doc='"online": rate at which the weight of old codes decays; 0 for no decay.',
     )
     reseed: bool = param(
         default=True,
         check=checks.flag,
-        doc="replace unused and doubled atoms by signals that are represented badly.",
+        doc="replace unused and duplicate atoms by signals with large errors.",
     )
     warm_codes: bool = param(
         default=True,
         check=checks.flag,
-        doc="of updates that see all rows: find codes from those of the epoch before.",
+        doc="for updates over all rows: start from the codes of the previous epoch.",
     )
     min_gain: float = param(
         default=1e-4,
         check=checks.number(0),
-        doc="least relative gain of the objective from one epoch to the next; a smaller one ends the training.",
+        doc="smallest relative gain of the objective per epoch; a smaller one ends the training.",
     )
 
     n_components = changed(default=100, doc="number of atoms.")
-    learning_rate = changed(default=1.0, doc='of "gradient": the step as a part of the largest safe one.')
+    learning_rate = changed(default=1.0, doc='"gradient": step size relative to the largest stable one.')
     batch_size = changed(
         default=512,
         doc='rows per step, for "online" and "gradient"; "mod" and "ksvd" take all rows at once.',
     )
     n_epochs = changed(doc="passes over the data at most.")
     early_stopping = changed(doc="hold out rows and stop when their objective no longer falls.")
-    validation_fraction = changed(doc="the part of the rows to hold out for that.")
+    validation_fraction = changed(doc="fraction of rows held out for early stopping.")
     patience = 3
     callbacks = changed(
         doc="functions called with a ``latentia.learning.fit.Event`` after every epoch; True stops.",
@@ -198,7 +197,7 @@ class DictionaryLearning(
         checks.check_parameters(self)
         if self.update in ("mod", "ksvd"):
             raise ParameterError(
-                f"partial_fit needs update='online' or 'gradient': {self.update!r} sees all rows at once."
+                f"partial_fit needs update='online' or 'gradient': {self.update!r} uses all rows at once."
             )
         return self._pass_over(X, y, sample_weight)
 

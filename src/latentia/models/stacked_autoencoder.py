@@ -30,7 +30,7 @@ from latentia.core import space
 from latentia.core.errors import DataError, ParameterError
 from latentia.energies.autoencoding import AutoencoderModel
 from latentia.energies.rbm import RBMModel
-from latentia.estimator import checks, saving, training
+from latentia.estimator import checks, training
 from latentia.estimator.declared import changed, param
 from latentia.estimator.fresh import fresh
 from latentia.estimator.groups import PretrainingEpochs
@@ -38,7 +38,6 @@ from latentia.estimator.reconstructing import ReconstructionEstimator, outside_u
 from latentia.estimator.rows_to_learn import LearningRows, some_rows
 from latentia.learning import objective
 from latentia.learning.feed_forward import Activation
-from latentia.learning.fit import Result
 from latentia.learning.gradient import GradientLearner
 from latentia.learning.reconstruction import Reconstruction
 from latentia.learning.stacking import Maker, Stage
@@ -118,49 +117,51 @@ class StackedAutoencoder(Finetunes, PretrainingEpochs, ReconstructionEstimator):
     activation: Activation = param(
         default="sigmoid",
         check=checks.one_of(*get_args(Activation)),
-        doc='of all layers: "sigmoid", "tanh" or "relu".',
+        doc='activation of all layers: "sigmoid", "tanh" or "relu".',
     )
     code_activation: Literal["sigmoid", "relu", "tanh", "linear"] | None = param(
         default=None,
         check=checks.one_of(*get_args(Activation), "linear", None),
-        doc='of the code; None is that of the others, "linear" suits small codes.',
+        doc='activation of the code; None for that of the other layers; "linear" suits small codes.',
     )
     output: Literal["auto", "linear", "sigmoid"] = param(
         default="auto",
         check=checks.one_of("auto", "linear", "sigmoid"),
-        doc='from the last values to x̂: "auto" is "sigmoid" for cross-entropy, else "linear".',
+        doc='output activation: "auto" is "sigmoid" for cross-entropy, else "linear".',
     )
     pretraining: Pretraining | None = param(
         default="denoising",
         check=checks.one_of(*get_args(Pretraining), None),
-        doc='how layers begin: "denoising" (autoencoders with tied weights that undo a corruption), "rbm" '
-        "(restricted Boltzmann machines; sigmoid units, the code may be linear), or None: all at once from "
-        "random weights.",
+        doc='pretraining of the layers: "denoising" (autoencoders with tied weights that undo a corruption), '
+        '"rbm" (restricted Boltzmann machines; sigmoid units, the code may be linear), or None: no '
+        "pretraining.",
     )
     pretraining_learning_rate: float | None = param(
         default=None,
         check=lambda name, value: None if value is None else checks.number(0, open_low=True)(name, value),
-        doc="step size of these; None is that of the whole.",
+        doc="step size of the pretraining; None for ``learning_rate``.",
     )
     denoise_whole: bool = param(
         default=False,
         check=checks.flag,
-        doc="whether x is corrupted, too, while all layers learn together.",
+        doc="whether x is also corrupted while all layers are trained together.",
     )
 
     hidden = changed(default=(500, 500, 500), doc="numbers of units from the data to the code, which is the last.")
-    pretraining_epochs = changed(doc="passes over the data for every layer; 0 is as None above.")
+    pretraining_epochs = changed(doc="passes over the data per layer; 0 for no pretraining.")
     corruption = changed(
         default="masking",
-        doc='what denoising undoes: "masking", "gaussian", "salt_and_pepper", or None.',
+        doc='corruption of the inputs: "masking", "gaussian", "salt_and_pepper", or None.',
     )
-    emphasis = changed(doc="e: corrupted entries weigh 2e in the loss and others 2(1 − e); 0.5 treats them alike.")
+    emphasis = changed(
+        doc="e: corrupted entries weigh 2e in the loss and others 2(1 − e); 0.5 weighs them equally."
+    )
     n_epochs = changed(
         default=20,
         check=checks.integer(0),
-        doc="passes over the data for all layers together; 0 leaves the stack as it is.",
+        doc="passes over the data for all layers together; 0 trains the layers only one by one.",
     )
-    resume = changed(doc="go on from the folder's checkpoints.")
+    resume = changed(doc="continue from the folder's checkpoints.")
 
     #: Metrics of the layers' own training, the lowest first.
     pretraining_history_: list[list[dict[str, float]]]
@@ -264,20 +265,10 @@ class StackedAutoencoder(Finetunes, PretrainingEpochs, ReconstructionEstimator):
         emphasis = float(self.emphasis) if noise is not None else 0.5
         return Reconstruction(noise, emphasis, relative=self.blueprint_["loss"] != "cross_entropy")
 
-    def _train(
-        self, model: AutoencoderModel, rows: LearningRows, seed: int, plan: training.Plan, state: Any
-    ) -> None:
-        if plan.n_steps:
-            super()._train(model, rows, seed, plan, state)
-            return
-        self._forget_classifier()
-        self._keep(Result(model, None, [], 0.0, 0.0, 0, 0, False))  # layer by layer was all that was asked for
-        saving.save_run(self, plan.run_dir)
-
     # -- the classifier ------------------------------------------------------------------------------------
 
     @property
-    def network_activation(self) -> Activation:  # type: ignore[override]
+    def network_activation(self) -> Activation:
         """What the classifier's units do: as the encoder's; a linear code gets units like the others."""
         return self.activation
 

@@ -81,8 +81,8 @@ class VAE(Components, States, GreyValues, DirectedEstimator):
     hidden: tuple[int, ...] = param(
         default=(200, 200),
         check=_sizes,
-        doc="hidden sizes of the networks between x and the latents, read upwards; the decoder has them in "
-        "reverse. With several layers of latents, also one such tuple for each.",
+        doc="hidden sizes of the networks between x and the latents, from x upwards; the decoder has them in "
+        "reverse order. With several layers of latents, one tuple for all or one for each.",
         kw_only=False,
     )
     latent: tuple[int, ...] | None = param(
@@ -109,11 +109,10 @@ class VAE(Components, States, GreyValues, DirectedEstimator):
     prior: Literal["normal", "vamp"] = param(
         default="normal",
         check=checks.one_of("normal", "vamp"),
-        doc='of the uppermost latents: "normal" (binary ones: odds that are learned), or "vamp", the even '
-        "mixture of the posteriors of ``n_pseudo_inputs`` inputs that are learned along; for one layer or a "
-        "ladder.",
+        doc='prior of the top latents: "normal" (for binary ones: learned odds), or "vamp", the equally weighted '
+        "mixture of the posteriors of ``n_pseudo_inputs`` learned inputs; for one layer or a ladder.",
     )
-    n_pseudo_inputs: int = param(default=500, check=checks.integer(1), doc="how many of them.")
+    n_pseudo_inputs: int = param(default=500, check=checks.integer(1), doc='number of pseudo-inputs of "vamp".')
     visible: Visible = param(
         default="auto",
         check=checks.one_of(*get_args(Visible)),
@@ -122,8 +121,8 @@ class VAE(Components, States, GreyValues, DirectedEstimator):
     variance: Variance = param(
         default="learned",
         check=checks.one_of(*get_args(Variance)),
-        doc='of Gaussian visibles: "learned" (one σ), "per_pixel" (one for each), "predicted" (by the decoder '
-        'for every z) or "fixed".',
+        doc='σ of Gaussian visibles: "learned" (one for all), "per_pixel" (one for each), "predicted" (by the '
+        'decoder for every z) or "fixed".',
     )
     sigma: float = param(
         default=1.0,
@@ -139,7 +138,7 @@ class VAE(Components, States, GreyValues, DirectedEstimator):
     decoder_hidden: tuple[int, ...] | None = param(
         default=None,
         check=_perhaps(_sizes),
-        doc="hidden sizes of the decoder, read downwards; () is a linear one.",
+        doc="hidden sizes of the decoder, from the latents downwards; () for a linear decoder.",
     )
     encoder: Any = param(
         default=None,
@@ -153,11 +152,11 @@ class VAE(Components, States, GreyValues, DirectedEstimator):
         "deviations from their mean, or logits. No file can hold it.",
     )
 
-    n_components = changed(default=50, doc="latents, if there is one layer of them.")
+    n_components = changed(default=50, doc="number of latents, if there is one layer of them.")
     n_states = changed(doc="states of categorical visibles; None counts those of the data.")
     binarize = changed(
-        doc='grey values in [0, 1] as probabilities of Bernoulli visibles: "sample" throws them anew at every '
-        'step, "threshold" cuts at ½.',
+        doc='grey values in [0, 1] as probabilities of Bernoulli visibles: "sample" samples them at every step, '
+        '"threshold" cuts at ½.',
     )
     n_epochs = 100
 
@@ -231,11 +230,13 @@ class VAE(Components, States, GreyValues, DirectedEstimator):
             raise ParameterError("ladder=True needs hidden layers on every rung; hidden must not be empty.")
         if self.prior == "vamp" and len(self._levels) > 1 and not self.ladder:
             raise ParameterError(
-                "prior='vamp' needs q(z | x) of the uppermost layer, which is out of reach where recognition goes "
+                "prior='vamp' needs q(z | x) of the top layer, which is intractable if recognition goes "
                 "upwards through several layers. Use ladder=True, or one layer."
             )
         if self.prior == "vamp" and self.free_bits:
-            raise ParameterError("free_bits counts nats of each latent, which prior='vamp' does not tell apart.")
+            raise ParameterError(
+                "free_bits counts nats of each latent, but prior='vamp' has no divergence per latent."
+            )
         if self.ladder and self.encoder is not None:
             raise ParameterError("ladder=True has rungs of its own; it cannot be used with encoder=.")
 
@@ -253,13 +254,12 @@ class VAE(Components, States, GreyValues, DirectedEstimator):
 
     # -- data --------------------------------------------------------------------------------------------------
 
-    def _accept(self, X: Any, *, reset: bool) -> Examples:
+    def _refuse(self, X: Any) -> None:
         if isinstance(X, np.ndarray) and X.dtype.kind == "f" and np.isnan(X).any():
             raise DataError(
                 "X contains NaN: missing values. VAE learns from and encodes complete rows; a fitted model fills "
                 "them in with impute(X)."
             )
-        return super()._accept(X, reset=reset)
 
     def _check_domain(self, X: Examples, spaces: Any) -> None:
         binarize: Any = self.binarize
@@ -307,11 +307,10 @@ class VAE(Components, States, GreyValues, DirectedEstimator):
         means = _descended(model, int(level), jnp.asarray(codes.reshape(-1, sizes[level])))
         return np.asarray(means).reshape(len(chosen), n_steps, -1)
 
-    def save(self, path: Any) -> None:
-        """Write to a safetensors file that :func:`latentia.load` reads; modules of your own are refused."""
+    def _check_savable(self) -> None:
+        """Modules of your own are refused."""
         if self.encoder is not None or self.decoder is not None:
             raise FileFormatError(f"A model with encoder= or decoder= cannot be saved: {_NO_FILE}")
-        super().save(path)
 
 
 @jitted

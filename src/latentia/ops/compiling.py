@@ -5,8 +5,8 @@ loop of many thousand steps earns back, and hardly anything else.
 
 Every compiled program holds one or two megabytes of memory and some memory mappings, of which Linux allows a
 process 65,530; JAX keeps programs for as long as the process lives. A process that fits models of hundreds of
-shapes would run out of both. So our functions are compiled by :func:`jitted` or :func:`briefly`, which remember
-what they made, and :func:`make_room` lets go of it when there is too much.
+shapes would run out of both. So our functions are compiled by :func:`jitted` or :func:`briefly`, which record
+their programs, and :func:`make_room` frees these when there are too many.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def briefly(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def program_size(program: Any) -> int:
-    """How large a compiled program is: the bytes of its code, or of its text where the backend does not tell."""
+    """How large a compiled program is: the bytes of its code, or of its text if the backend does not report
+    them."""
     return program.memory_analysis().generated_code_size_in_bytes or len(program.as_text())
 
 
@@ -110,7 +111,7 @@ def n_live_programs() -> int:
 
 
 def _n_mappings() -> int:
-    """How many memory mappings this process has; 0 where the system does not tell."""
+    """How many memory mappings this process has; 0 if the system does not report it."""
     try:
         return Path("/proc/self/maps").read_bytes().count(b"\n")
     except OSError:

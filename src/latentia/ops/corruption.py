@@ -4,7 +4,7 @@ With a level ν, every entry for itself:
 
 ==================== ===========================================================================
 ``masking``          blank with probability ν
-``salt_and_pepper``  with probability ν, by a fair coin, at the lower or the upper end of its range
+``salt_and_pepper``  with probability ν, with equal probability, at the lower or the upper end of its range
 ``gaussian``         plus normal noise whose standard deviation is ν times the entry's scale
 ==================== ===========================================================================
 
@@ -74,5 +74,5 @@ class Corruption(eqx.Module):
         hit = thrown < self.level
         if self.kind == "masking":
             return jnp.where(hit, like(self.blank), x), hit
-        ends = jnp.where(thrown < 0.5 * self.level, like(self.low), like(self.high))  # the same throw is the coin
+        ends = jnp.where(thrown < 0.5 * self.level, like(self.low), like(self.high))  # same number
         return jnp.where(hit, ends, x), hit

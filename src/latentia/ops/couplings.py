@@ -2,7 +2,7 @@
 
 All that a Boltzmann machine needs of W: ½ sᵀWs, products Ws, W with some sites held fixed, and *sweeps*, in which
 every site is updated from its field f_i = Σ_j W_ij s_j with the newest values of all others. The same sweep draws
-(Gibbs), averages (mean field) and settles (zero temperature); they differ in one function of the fields.
+(Gibbs), averages (mean field) and minimises (zero temperature); they differ in one function of the fields.
 
 Dense machines are swept site by site. Fields are computed for blocks of sites at once, by a matrix product, and
 corrected within the block as its sites change one after another. Along a graph all sites of one colour are updated

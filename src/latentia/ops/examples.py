@@ -1,4 +1,4 @@
-"""Examples: what fits learn from, read row by row wherever the rows lie.
+"""Examples: the data of a fit, read row by row from memory or from files.
 
 One example is a pytree of arrays: a vector, an image, a vector with a label, several modalities, a sequence with
 its length. All examples together are the same pytree with one leading axis. A leaf may be an array in memory, a
@@ -19,7 +19,7 @@ from scipy.sparse import issparse
 from latentia.core.errors import DataError
 from latentia.ops.mapped import MappedRows, is_mapped, read_file
 
-#: Bytes of the blocks that all rows are looked at by.
+#: Bytes per block in passes over all rows.
 BLOCK_BYTES = 32 * 1024**2
 
 
@@ -107,7 +107,7 @@ class Examples:
             yield self.read(np.arange(start, min(start + PORTION, self.n)))
 
     def check(self, check: Callable[..., None], **options: Any) -> None:
-        """Check block by block; ``first`` tells the check where a block begins in the whole."""
+        """Check block by block; the check receives the position of the block as ``first``."""
         row = 0
         for block in self.blocks():
             check(block, first=(row, 0), **options)

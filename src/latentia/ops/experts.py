@@ -34,6 +34,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from latentia.core.errors import UnknownNameError
+from latentia.core.hooks import hook
 from latentia.core.parameters import bias, buffer
 from latentia.ops.gaussian import LOG_2PI
 
@@ -51,6 +52,7 @@ class AbstractExperts(eqx.Module):
     def pull(self, u: Responses) -> Responses:
         """w(u) = φ_k′(u)/u, φ_k″(0) at 0: the curvature of the quadratic above φ_k that touches it at ±u."""
 
+    @hook
     def least_power(self) -> float:
         """The α above which ∫ exp(−α φ(u)) du is finite."""
         return 0.0

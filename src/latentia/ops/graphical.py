@@ -140,7 +140,7 @@ def likeliest_precision(covariance: Matrix, mask: Mask, *, tol: float = 1e-7, ma
 
 
 def _regressed(model: Matrix, j: int, near: np.ndarray, target: np.ndarray, measured: bool) -> float:
-    """Move row and column j of the model's covariance to their fit and beyond; how far off they were, if asked."""
+    """Move row and column j of the model's covariance to their fit and beyond; optionally how far off they were."""
     if not near.size:
         move = -model[j]
     else:

@@ -1,6 +1,6 @@
 """Least squares and a penalty over any linear operator: ½‖x − Dz‖² + Ω(z), and how far a code is from the best one.
 
-Codes and signals are those of the operator (:mod:`latentia.ops.operators`), one example; the penalty sees the
+Codes and signals are those of the operator (:mod:`latentia.ops.operators`), one example; the penalty receives the
 code's numbers on one axis (:mod:`latentia.ops.penalties`).
 """
 

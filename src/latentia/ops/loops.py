@@ -1,4 +1,4 @@
-"""Short loops, unrolled where that pays."""
+"""Short loops, unrolled if that is faster."""
 
 from __future__ import annotations
 

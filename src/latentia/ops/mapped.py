@@ -13,7 +13,7 @@ from latentia.core.errors import DataError
 
 
 class MappedRows:
-    """Some rows of a memory map, which stay in their file until they are asked for.
+    """Some rows of a memory map, which stay in their file until they are read.
 
     Args:
         source: the memory map.
@@ -37,7 +37,8 @@ class MappedRows:
 
 
 def is_mapped(X: Any) -> bool:
-    """Whether an array is a memory map of a whole file (a slice of one forgets where it starts), or rows of one."""
+    """Whether an array is a memory map of a whole file (a slice of one does not store where it starts), or rows of
+    one."""
     if isinstance(X, MappedRows):
         return True
     return isinstance(X, np.memmap) and isinstance(X.base, mmap.mmap) and X.filename is not None

@@ -292,7 +292,7 @@ class ConvolutionalEncoder(eqx.Module):
 
     def __call__(self, x: Float[Array, " n"]) -> Float[Array, " k"]:
         """The code."""
-        image = x.reshape(*self.image_shape[:2], -1).transpose(2, 0, 1)  # colours first, as convolutions want them
+        image = x.reshape(*self.image_shape[:2], -1).transpose(2, 0, 1)  # colours first, as convolutions require
         for layer in self.layers:
             image = layer(image)
         return self.last(image.reshape(-1))
@@ -338,7 +338,7 @@ class ConvolutionalDecoder(eqx.Module):
 
 
 class Held(eqx.Module):
-    """Any Equinox module, its arrays apart from what else it holds (functions, say): training only knows arrays.
+    """Any Equinox module, its arrays separate from its other fields (such as functions): training uses only arrays.
 
     Args:
         arrays: the module's arrays.

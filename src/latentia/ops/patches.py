@@ -1,11 +1,11 @@
-"""Overlapping patches of an image, and the image that overlapping patches agree on best.
+"""Overlapping patches of an image, and the image that fits overlapping patches best.
 
 With R_i the map from an image to its i-th patch, the x that is closest to all patches p_i and, a little, to an
 image y,
 
     argmin over x of Σ_i ‖R_i x − p_i‖² + λ‖x − y‖²,      is      x = (Σ_i R_iᵀ p_i + λy) / (Σ_i R_iᵀ 1 + λ):
 
-every pixel is the mean of all patches that hold it.
+every pixel is the mean of all patches that contain it.
 """
 
 from __future__ import annotations

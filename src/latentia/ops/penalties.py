@@ -1,4 +1,4 @@
-"""Penalties of sparse coding: values, exact proximal maps, and what a duality gap needs.
+"""Penalties of sparse coding: values, exact proximal maps, and duals for the duality gap.
 
 A penalty Ω(z) = Σ_j α w_j ω(z_j) (a sum over groups for ``Group``) makes codes sparse. With all atoms' weights
 w_j = 1 and t = step · α w_j, its proximal map argmin_z ½(z − u)²/step + Ω(z) is, entry by entry,

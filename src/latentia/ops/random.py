@@ -1,4 +1,4 @@
-"""Random keys whose numbers come cheaply on a CPU.
+"""Random keys with fast number generation on a CPU.
 
 The generator is Threefry-2x32 with twenty rounds (Salmon et al., 2011), as in JAX, in another layout. JAX keeps one
 of the two words that a hash yields, so that any sharding of an array draws the same numbers, and rolls the

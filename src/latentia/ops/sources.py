@@ -30,6 +30,7 @@ import scipy.special
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from latentia.core.errors import ParameterError, UnknownNameError
+from latentia.core.hooks import hook
 from latentia.ops.gaussian import LOG_2PI
 
 Sources = Float[Array, "k *n"]
@@ -61,6 +62,7 @@ class AbstractSources(eqx.Module):
     def sample(self, n: int, dtype: Any, *, key: PRNGKeyArray) -> Float[Array, " k"]:
         """One independent draw of each of ``n`` sources."""
 
+    @hook
     def tuned(self, u: Float[Array, "k n"], weights: Float[Array, " n"] | None) -> Self:
         """The kind of density that suits each row of values best, where there is a choice."""
         del u, weights

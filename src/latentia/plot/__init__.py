@@ -1,8 +1,8 @@
 """Pictures of fitted models on Matplotlib axes, for notebooks and papers.
 
-Every function takes a fitted estimator, or what else fits: a run folder, a model file, an array. Without ``ax`` it
+Every function takes a fitted estimator, a run folder, a model file or an array. Without ``ax`` it
 makes a new figure by ``pyplot``, which a notebook shows by itself and ``plt.show()`` shows in a script; with ``ax``
-it draws there and never touches ``pyplot``. All return the axes, to go on with: ``filters(rbm).figure.savefig(…)``.
+it draws there and does not use ``pyplot``. All return the axes for further use: ``filters(rbm).figure.savefig(…)``.
 No setting of Matplotlib is changed, and text keeps the colours of the style in use, light or dark.
 
 Examples:

@@ -43,7 +43,7 @@ def curves(models: Any, metrics: str | Sequence[str] | None = None, *, ax: Any =
     if unknown:
         raise ParameterError(f"There is no metric {unknown[0]!r} here. There are: {', '.join(found) or 'none'}.")
     if not wanted:
-        raise DataError("The history holds no metrics to draw: the model was loaded from a file, or never trained.")
+        raise DataError("The history holds no metrics to draw: the model was loaded from a file or not trained.")
     panels = _panels(ax, len(wanted))
     by_epoch = all("epoch" in row for history in histories.values() for row in history)
     for panel, metric in zip(panels, wanted, strict=True):

@@ -1,4 +1,4 @@
-"""Where the rows lie in the space of the latents."""
+"""Maps of the rows in latent space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all pictures need: finding the estimator and the shape of its pictures, axes, and grids of tiles."""
+"""Shared parts of all pictures: finding the estimator and the shape of its pictures, axes, and grids of tiles."""
 
 from __future__ import annotations
 

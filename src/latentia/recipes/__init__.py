@@ -1,7 +1,7 @@
 """Recipes: published experiments as one command each, ``latentia reproduce NAME``.
 
-A recipe has a configuration for an accelerator, one for two CPU cores and a quick one that only shows that it
-runs; it prints its figure beside the literature's and leaves a run folder.
+A recipe has a configuration for an accelerator, one for two CPU cores and a quick one to check that it
+runs. It prints its result next to the published one and writes a run folder.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Deep autoencoders of digits and faces, and a stack of denoising autoencoders that learns to read digits.
+"""Deep autoencoders of digits and faces, and a stack of denoising autoencoders that classifies digits.
 
 Errors of reconstructions are sums of squares over a picture, the mean over test pictures, beside those of as many
 principal components of the training pictures. Digits keep their grey values in [0, 1]: 60,000 to learn from, 10,000
-to test, nothing augmented, and the test digits are looked at once, at the end.
+to test, no augmentation, and the test digits are used once, at the end.
 
 Face patches are made as Hinton and Salakhutdinov (2006) describe: every Olivetti face is turned by −90° to 90° and
 scaled down 1.4 to 1.8 times, 414 times at random, and its middle 25 × 25 pixels are kept; every pixel has mean zero

@@ -1,4 +1,4 @@
-"""What a recipe is."""
+"""The interface of recipes."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def inpainting(
 ) -> dict[str, Any]:
     """Errors of a fitted machine and of two simple guesses; a picture of the first ones goes to ``picture``.
 
-    The machine's answer is the mean of several independent draws' means, which is what a squared error asks for.
+    The machine's prediction is the mean over several independent draws, which minimises the squared error.
     """
     mask = _known(shape)
     truth = np.asarray(data.X_test[:n_pictures], np.float64)

@@ -1,8 +1,8 @@
 """Deep Boltzmann machines and deep belief nets on MNIST.
 
 For likelihoods, training digits are binarised anew at every step (each grey value the probability of a one) and
-test digits once, with ``numpy.random.default_rng(0)``. Classifiers see grey values; all 60,000 training digits are
-used, nothing is augmented, and the 10,000 test digits are looked at once, at the end.
+test digits once, with ``numpy.random.default_rng(0)``. Classifiers use grey values; all 60,000 training digits are
+used without augmentation, and the 10,000 test digits are used once, at the end.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ def _mnist_dbn(out: Path, variant: str, seed: int) -> dict[str, Any]:
     dbn.finetune(data.X, data.y, **settings["finetune"])
     figures = {
         "variant": variant,
-        "digits": "60,000 training digits, none held out; grey values thrown as bits for learning, taken as means "
+        "digits": "60,000 training digits, none held out; grey values sampled as bits for learning, taken as means "
         "for classifying; 10,000 test digits; nothing augmented",
         "settings": {"fit": settings["fit"], "finetune": settings["finetune"]},
         "test error, %, by free energy per label": generative,

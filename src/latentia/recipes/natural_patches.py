@@ -1,4 +1,5 @@
-"""Natural patches: can an energy model tell photographs from Gaussian samples of their covariance, and from digits?
+"""Natural patches: does an energy model separate photographs from Gaussian samples of their covariance and from
+digits?
 
 50,000 grey patches of 28×28 pixels are cut from photographs. A Gaussian whose precision couples only neighbouring
 pixels is fitted by maximum likelihood, score matching, noise contrast and conditional noise contrast. A two-layer
@@ -152,7 +153,7 @@ def _gaussians(
     solvers = {"maximum likelihood": "closed_form", "score matching": "score_matching"}
     objectives = {
         "noise contrast": NCE(),
-        # Weak noise: with more of it a copy is told from its original at a glance, and nothing is learned.
+        # Weak noise: with stronger noise copies are easily separated from their originals, and nothing is learned.
         "conditional noise contrast": ConditionalNCE(disturbance=Disturbance(0.01)),
     }
     results: dict[str, dict[str, Any]] = {}
@@ -191,7 +192,7 @@ def _gaussians(
 def _deep_energy(
     train: np.ndarray, sets: dict[str, np.ndarray], sigma: float, settings: dict[str, Any], seed: int
 ) -> tuple[Any, dict[str, Any]]:
-    """Train one model; mean and standard deviation of log p̃ on every set, and how well it tells them apart."""
+    """Train one model; mean and standard deviation of log p̃ on every set, and how well it separates them."""
     from sklearn.metrics import roc_auc_score, roc_curve
 
     from latentia import DeepEnergyModel

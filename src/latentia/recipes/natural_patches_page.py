@@ -136,6 +136,6 @@ def _verdict(trained: dict[str, dict[str, Any]], figures: dict[str, Any]) -> Sec
         name, facts = max(trained.items(), key=lambda item: item[1]["AUC"][other])
         below = [n for n, f in trained.items() if f["AUC"][other] < 0.5]
         tail = f" Scored above patches by: {'; '.join(below)}." if below else ""
-        lines.append(text(f"{other}: best told apart by the model “{name}”, AUC {facts['AUC'][other]:.3f}.{tail}"))
+        lines.append(text(f"{other}: best separated by the model “{name}”, AUC {facts['AUC'][other]:.3f}.{tail}"))
     lines.append(text(f"The whole experiment took {figures['total seconds']:.0f} seconds."))
     return Section("Summary", lines)

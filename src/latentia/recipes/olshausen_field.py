@@ -4,7 +4,7 @@ Photographs are whitened as the retina is thought to do it, by the filter
 
     R(f) = f · exp(−(f/f₀)⁴),      f₀ = 0.4 cycles per pixel,
 
-which flattens the 1/f amplitude of natural images and takes off the noisy corners of the spectrum. Patches cut from
+which flattens the 1/f amplitude of natural images and removes the noisy corners of the spectrum. Patches cut from
 them are coded by min over z and D of ½‖x − zD‖² + α‖z‖₁, ‖d‖ ≤ 1. The atoms become localised, oriented and
 band-pass, like receptive fields of simple cells in the primary visual cortex. Gabor functions fitted to them
 (:mod:`latentia.ops.gabor`) say where they are, how they are turned and which frequencies they prefer.

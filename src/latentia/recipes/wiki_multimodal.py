@@ -2,7 +2,7 @@
 
 The multimodal deep Boltzmann machine learns from the training pairs and their categories (label units on the joint
 layer); a query and a candidate are then compared by p(category | picture alone) and p(category | text alone).
-Canonical correlation analysis, which sees the pairs but no categories, and the machine's joint codes are measured
+Canonical correlation analysis, which uses the pairs but no categories, and the machine's joint codes are measured
 in the same run. Square roots of the histograms, standardised, for both. A candidate is right if it has the query's
 category; the figure is the mean average precision over all 693 test queries.
 """

@@ -1,8 +1,8 @@
-"""Word senses: a word with several meanings is a sum of few atoms, one for each (Arora et al., 2018).
+"""Word senses: a word with several meanings is a sum of a few atoms, one for each (Arora et al., 2018).
 
-Word vectors are coded with 2,000 atoms, five of them in a word, by K-SVD. An atom is read by the words whose
-vectors are nearest to it. *tie* then turns out to be a sum of a match, of clothes and of quarrels, although the
-vector was learned without knowing that words have senses.
+Word vectors are coded with 2,000 atoms, five of them in a word, by K-SVD. An atom is described by the words whose
+vectors are nearest to it. *tie* is then a sum of a match, of clothes and of quarrels, although the
+vector was learned without any information on word senses.
 
 The vectors are GloVe's (Pennington, Socher and Manning, 2014), 50,000 English words in 100 dimensions, scaled to
 length one, from ``$LATENTIA_DATA/glove``. The quick variant makes up a small vocabulary instead.

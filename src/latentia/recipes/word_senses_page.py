@@ -11,7 +11,7 @@ import numpy as np
 from latentia.report import plots
 from latentia.report.article import Section, pictures, table, text, write_article
 
-#: Atoms that the page shows without being asked.
+#: Atoms that the page shows by default.
 SHOWN = 40
 
 

@@ -1,4 +1,4 @@
-"""What a reader should be warned of, in plain words."""
+"""Warnings of the report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WIDE = 1.0
 DEAD = 0.02
 
 
-#: R̂ above this: chains remember where they began. Rates below these: a sampler that hardly moves.
+#: R̂ above this: chains depend on their starting points. Rates below these: a sampler that hardly moves.
 MIXED, LEAST_SWAPS, LEAST_ACCEPTED = 1.1, 0.1, 0.2
 
 
@@ -46,8 +46,8 @@ def _mixing(run: Run, r_hat: float) -> list[str]:
     found = []
     if r_hat > MIXED:
         found.append(
-            f"Gibbs chains do not mix: they still differ by where they began (R̂ = {r_hat:.2f}; above {MIXED} is "
-            "too much). Samples may miss some of what the model knows; parallel tempering helps."
+            f"Gibbs chains do not mix: they still depend on their starting points (R̂ = {r_hat:.2f}; above {MIXED} "
+            "is too much). Samples may miss some modes of the model; parallel tempering helps."
         )
     last = run.history[-1] if run.history else {}
     swaps, accepted = last.get("swap_rate_min"), last.get("acceptance")
@@ -125,7 +125,7 @@ def _records(run: Run) -> list[str]:
     if isinstance(made_with, str) and made_with.split(".")[:2] != __version__.split(".")[:2]:
         found.append(f"Made with Latentia {made_with}; this page was written by {__version__}.")
     if run.config.get("family") is not None and facts.family_of(run) is None:
-        found.append(f"This release does not know the model family {run.config['family']!r}.")
+        found.append(f"This release has no model family {run.config['family']!r}.")
     return found
 
 

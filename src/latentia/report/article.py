@@ -1,4 +1,4 @@
-"""A page about an experiment: headings, paragraphs, tables and pictures in the report's clothes.
+"""A page about an experiment: headings, paragraphs, tables and pictures in the style of the report.
 
 >>> from latentia.report.article import Section, table, text, write_article
 >>> section = Section("Result", [text("It worked."), table(["what", "how much"], [["gain", "3"]])])

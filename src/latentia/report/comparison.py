@@ -63,7 +63,7 @@ def compare(runs: list[Run], galleries: list[Gallery]) -> dict[str, Any] | None:
 
 
 def _names(runs: list[Run]) -> list[str]:
-    """The folders' names, told apart by a number where two are the same."""
+    """The folders' names, with a number if two are the same."""
     names = [run.name for run in runs]
     return [
         name if names.count(name) == 1 else f"{name} ({names[: i + 1].count(name)})" for i, name in enumerate(names)
@@ -118,7 +118,9 @@ def _curves(runs: list[Run], names: list[str]) -> Section | None:
         return None
     section = Section("curves", "Training", widget="curves", data=curves.charts(histories, shared))
     if len({facts.title(run) for run in runs}) > 1:
-        section.text.append("The same name may mean another scale in another family: compare shapes, not heights.")
+        section.text.append(
+            "A metric may have different scales in different families: compare shapes, not heights."
+        )
     return section
 
 

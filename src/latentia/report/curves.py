@@ -19,7 +19,7 @@ History = Sequence[Mapping[str, Any]]
 
 
 def sampler_metrics(history: History) -> list[str]:
-    """The metrics that tell how chains moved: swap rates, acceptance, step sizes."""
+    """The metrics of the sampler: swap rates, acceptance, step sizes."""
     return [name for name in plots.metric_names(history) if any(word in name for word in _CHAINS)]
 
 

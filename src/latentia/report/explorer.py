@@ -1,4 +1,4 @@
-"""What the explorer shows of a run: for every latent its use, examples, neighbours, and what scaling it does.
+"""The explorer of a run: for every latent its use, examples, neighbours, and the effect of scaling it.
 
 All of it is computed here and put into the page as a few sprite sheets and one JSON object; the page's script
 (``templates/explorer.js``) only looks things up. A slider needs no model either: frames are decoded in advance,
@@ -267,7 +267,7 @@ def _within(codes: np.ndarray, estimator: Any) -> np.ndarray:
 
 
 def _is_linear(decoded: np.ndarray) -> bool:
-    """Whether the frames lie on straight lines, so that two of them tell all."""
+    """Whether the frames lie on straight lines, so that two of them are enough."""
     bend = np.abs(np.diff(decoded, n=2, axis=1)).max(initial=0.0)
     return bool(bend <= 1e-3 * max(float(np.ptp(decoded)), 1e-12))
 

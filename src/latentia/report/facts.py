@@ -1,4 +1,4 @@
-"""What a report says in words: the model, the data, the parameters, the times and how to run it again."""
+"""The text of a report: the model, the data, the parameters, the times and the command to repeat the run."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _HOUSEKEEPING = ("run_dir", "resume", "verbose", "callbacks")
 #: What a signature says of a parameter without a default.
 _NONE = inspect.Parameter.empty
 _BINARISED = {
-    "sample": "Grey values are probabilities: each was thrown as a coin, anew at every training step.",
+    "sample": "Grey values are probabilities: each was sampled from a Bernoulli distribution at every step.",
     "threshold": "Grey values were cut at ½.",
 }
 
 
 def family_of(run: Run) -> registry.Family | None:
-    """The run's line in the registry; None for a family that this release does not know."""
+    """The run's line in the registry; None for a family that this release does not have."""
     try:
         return registry.family(str(run.config["family"]))
     except (KeyError, UnknownNameError):

@@ -1,11 +1,11 @@
-"""What the latents of a model are for: which there are, how much they are used, and a picture of each.
+"""The latents of a model: their number, their use, and a picture of each.
 
-Everything goes by capabilities and public attributes, never by a family's name. What a latent does is shown by
+Everything depends on capabilities and public attributes, never on a family's name. A latent is shown by
 
 - its filter where filters slide over pictures (``filters_``);
 - what switching it on changes in the visibles (:class:`~latentia.core.capabilities.Decodes`);
 - else its row of ``components_``;
-- else the direction in which the visibles excite it most, by the gradient of the code.
+- else the direction of the visibles that activates it most, by the gradient of the code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from latentia.core.space import Space
 from latentia.ops.compiling import jitted
 
 _TINY = 1e-7
-#: A model with more latents than this is not asked for switches of all of them, a square matrix.
+#: For a model with more latents than this, the switches of all of them, a square matrix, are not computed.
 MOST_SWITCHES = 4096
 #: Rows over which gradients of codes are averaged.
 _GRADIENT_ROWS = 16
@@ -127,7 +127,7 @@ def picks_one(z_space: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Pictures:
-    """One row for every latent asked for, what the rows mean, and how they fold (None: as the data do)."""
+    """One row for every requested latent, the meaning of the rows, and their shape (None: that of the data)."""
 
     rows: np.ndarray
     meaning: str
@@ -158,7 +158,7 @@ def pictures(estimator: Any, group: Group, which: np.ndarray, rows: np.ndarray |
         return Pictures(np.asarray(components)[which], meaning, True)
     if rows is None or group.places:
         raise Missing("The model has no filters to show: it cannot map latents to visibles (it lacks Decodes).")
-    meaning = "What excites each latent, on average over some rows: red pixels raise its activation, blue lower it."
+    meaning = "Sensitivity of each latent, averaged over some rows: red pixels raise its activation, blue lower it."
     return Pictures(gradients(estimator, group.begin + which, rows), meaning, True)
 
 

@@ -1,4 +1,4 @@
-"""Pictures that move: samples while chains run, and what the visibles do while one latent moves."""
+"""Animated pictures: samples while chains run, and the visibles while one latent changes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def samples(run: Run, share: float = 1.0) -> Samples:
         + (" Shown is the mean of the visibles given the drawn latents, which is smoother." if found.mean else "")
     ]
     if np.isfinite(found.r_hat):
-        text.append(f"R̂ over the chains is {found.r_hat:.2f}; 1 means that they have forgotten where they began.")
+        text.append(
+            f"R̂ over the chains is {found.r_hat:.2f}; 1 means that they no longer depend on their starting points."
+        )
     labels = [_after(mark, found.steps) for mark in found.marks]
     return Samples(frames, labels, text, found.r_hat)
 

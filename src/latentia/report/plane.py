@@ -1,4 +1,4 @@
-"""Codes in the plane: where the examples lie, and what the decoder makes of the places between them."""
+"""Codes in the plane: the positions of the examples, and decoded points between them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Map:
 
 
 def has_map(run: Run, codes: np.ndarray | None) -> bool:
-    """Whether codes are worth a map: two real numbers, or more of them and classes to tell apart."""
+    """Whether a map of the codes is useful: two real numbers, or more of them and classes."""
     if run.estimator is None or codes is None or len(codes) < 3:
         return False
     if any(leaf.domain == "categorical" for leaf in space.leaves(code_space(run.estimator))):

@@ -1,6 +1,6 @@
 """Pictures of models and runs: functions from arrays to Matplotlib figures.
 
-None of them touches ``pyplot`` or any other global state: they can run in a server or a notebook alike.
+None of them uses ``pyplot`` or any other global state, so they can run in a server or a notebook.
 Curves are drawn in points, grids of images pixel for pixel at twice the density in which they are shown.
 
 >>> import numpy as np

@@ -1,4 +1,4 @@
-"""Reading a run folder: whatever is there, and a plain reason for whatever is not."""
+"""Reading a run folder: all that is present, and the reason for all that is missing."""
 
 from __future__ import annotations
 
@@ -176,7 +176,9 @@ def _read_checkpoint(run: Run) -> None:
     except Exception:  # there is none, or it is of no use: what was said about the model stands
         return
     step = (description.get("progress") or {}).get("step", "?")
-    run.problems["model"] += f" What is shown is the checkpoint after step {step}; --resume would go on from there."
+    run.problems["model"] += (
+        f" The page shows the checkpoint after step {step}; --resume would continue from there."
+    )
 
 
 def _tuples(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """The pictures of one run. Each section works from capabilities and arrays, never from a family's name.
 
 A section holds pictures that need no script and, where there is more to see, data for a *widget*: the page's script
-then hides the still pictures and puts something to play with in their place.
+then replaces the still pictures by interactive ones.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Gallery:
             section.text.append(
                 f"The true value should lie {between(lower, upper)} (error bars of two standard errors "
                 "included, chains in equilibrium assumed). The normaliser Z of the model is not computed "
-                "but bracketed: the lower end is what the data score if Z is as large as it may be, "
+                "but bounded from both sides: the lower end is what the data score if Z is as large as it may be, "
                 "the upper end if it is as small as it may be. The dot is the best single number."
             )
         section.text.append(_evaluated(self.run.evaluation, result))
@@ -242,7 +242,7 @@ class Gallery:
     def _activations(self, section: Section) -> None:
         codes = self._encoded()
         rows, rows_are = self._looked_at()
-        section.text.append(f"What the latents do on {len(rows):,} {rows_are}.")
+        section.text.append(f"Activations of the latents on {len(rows):,} {rows_are}.")
         figure = plots.histogram(codes, title="All activations")
         section.pictures.append(self._svg(figure, "Histogram of all activations"))
         uses, counts = [], []
@@ -308,7 +308,7 @@ class Gallery:
         section.text += found.text
         section.pictures.append(self._svg(found.scatter, "The codes of examples in the plane", found.caption))
         if found.decoded is not None:
-            alt, caption = "Decoded pictures over the plane", "What the decoder makes of the same plane."
+            alt, caption = "Decoded pictures over the plane", "Decoded points of the same plane."
             section.pictures.append(self._png(found.decoded, alt, caption, wide=False))
 
     def _traversals(self, section: Section) -> None:
@@ -347,7 +347,7 @@ def number(value: float, decimals: int = 2) -> str:
 
 
 def between(lower: float, upper: float) -> str:
-    """An interval in words, with enough decimals to tell its ends apart."""
+    """An interval in words, with enough decimals to distinguish its ends."""
     width = upper - lower
     decimals = int(np.clip(-np.floor(np.log10(width)), 2, 5)) if 0 < width < np.inf else 2
     return f"between {number(lower, decimals)} and {number(upper, decimals)}"

@@ -1,6 +1,6 @@
-"""Samplers: block Gibbs, parallel tempering, Langevin and Hamiltonian. They know capabilities, never a model.
+"""Samplers: block Gibbs, parallel tempering, Langevin and Hamiltonian. They depend on capabilities only.
 
-Those that follow the gradient of F take real x; MALA, HMC and NUTS run BlackJAX's kernels, which are imported on
+Those that use the gradient of F need real x; MALA, HMC and NUTS run BlackJAX's kernels, which are imported on
 first use.
 """
 

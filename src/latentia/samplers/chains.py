@@ -1,4 +1,4 @@
-"""Many chains at once: start them, move them, and draw from them with a diagnosis."""
+"""Many chains in parallel: start them, run them, and draw samples with diagnostics."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(
     fixed: Any = None,
     contexts: Any = None,
 ) -> tuple[AbstractSampler, Any]:
-    """``n_steps`` steps of many chains in one scan: (sampler, states); the sampler adapts if asked to."""
+    """``n_steps`` steps of many chains in one scan: (sampler, states); the sampler adapts if required."""
 
     def body(carry: Any, key: PRNGKeyArray) -> tuple[Any, None]:
         sampler, states = carry
@@ -70,7 +70,7 @@ def run(
 
 
 class Chains(NamedTuple):
-    """How a run of :func:`sample` went, and what it takes to go on.
+    """Diagnostics of a run of :func:`sample`, and the state to continue it.
 
     ``diagnosis`` holds ``r_hat`` (the largest over all entries of x), ``ess`` (the smallest), and of samplers that
     accept and reject ``acceptance``, ``step_size`` and ``divergences`` (how many transitions diverged).

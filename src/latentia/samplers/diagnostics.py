@@ -1,6 +1,6 @@
-"""Have the chains forgotten where they began, and how many independent draws are theirs worth?
+"""Convergence of chains (R̂) and their effective sample size (ESS).
 
-Both answers follow Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), on chains split in half and draws
+Both follow Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), on chains split in half and draws
 replaced by normal scores of their ranks, Φ⁻¹((r − 3/8)/(S + 1/4)), which makes them good for heavy tails too:
 
 - R̂ = √(var⁺/W), with W the mean variance within chains and var⁺ = (n − 1)/n W + B/n, B/n the variance of the
@@ -44,7 +44,7 @@ def r_hat(draws: Any) -> np.ndarray:
 
 
 def effective_sample_size(draws: Any) -> np.ndarray:
-    """How many independent draws tell as much about the bulk of every entry of x; NaN where it never changes.
+    """The effective sample size for the bulk of every entry of x; NaN if the entry never changes.
 
     Args:
         draws: ``(n_draws, n_chains, …)`` with at least 4 draws.

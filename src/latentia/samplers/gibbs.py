@@ -1,4 +1,4 @@
-"""Block Gibbs sampling: one sweep of the model's conditionals a step."""
+"""Block Gibbs sampling: one sweep of the model's conditionals per step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the samplers share that follow ∇F(x): fixed entries, step size and scales, and how these adapt.
+"""Shared parts of samplers that use ∇F(x): fixed entries, step size and scales, and their adaptation.
 
 They draw from p(x) ∝ exp(−F(x)) for real x. A chain's state is its x and nothing else: the energy and its gradient
 are computed anew at the start of every step, so that a step is right for the model it is given, whatever the model
@@ -38,7 +38,7 @@ from latentia.ops.arrays import batch_size, cast, float_type
 
 #: The gain of the n-th adaptation is (n + DELAY)^(−DECAY), and never less than FLOOR.
 DELAY, DECAY, FLOOR = 3.0, 0.75, 0.01
-#: Chains for which a step tells half of what there is to know about the variances.
+#: Number of chains from which one step gives half of the information on the variances.
 ENOUGH = 10.0
 
 Vector = Float[Array, " d"]
@@ -46,7 +46,7 @@ LogDensity = Callable[[Vector], Float[Array, ""]]
 
 
 class Position(eqx.Module):
-    """Where a chain is."""
+    """The state of a chain."""
 
     x: Any
 

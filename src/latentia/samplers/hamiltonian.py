@@ -34,7 +34,7 @@ class HMC(AbstractGradientSampler):
             may close on themselves, and the chain would then never leave its orbit (Neal, 2011, section 3.2).
         target: acceptance that the step size adapts to.
         inverse_mass: diagonal of the inverse mass matrix; None begins with the variances of the starting points.
-        adaptive: adapt step size and inverse mass (whenever the user of the sampler asks for it).
+        adaptive: adapt step size and inverse mass (whenever the caller of the sampler requests it).
     """
 
     mass_power: ClassVar[float] = 0.5
@@ -76,7 +76,7 @@ class HMC(AbstractGradientSampler):
 
 
 class NUTS(AbstractGradientSampler):
-    """The No-U-Turn sampler: trajectories as long as they go on leaving their start.
+    """The No-U-Turn sampler: trajectories end when they turn back towards their start.
 
     Chains that run together wait for the longest trajectory among them, so HMC is often the faster one here.
 
@@ -85,7 +85,7 @@ class NUTS(AbstractGradientSampler):
         step_size: ε at the start, relative to the square root of the inverse mass.
         target: mean acceptance along the trajectory that the step size adapts to.
         inverse_mass: diagonal of the inverse mass matrix; None begins with the variances of the starting points.
-        adaptive: adapt step size and inverse mass (whenever the user of the sampler asks for it).
+        adaptive: adapt step size and inverse mass (whenever the caller of the sampler requests it).
     """
 
     mass_power: ClassVar[float] = 0.5

@@ -9,7 +9,7 @@ map x′ = (1 − ε) x + √(2ε) ξ has the variance 2ε/(1 − (1 − ε)²) 
 is the cheapest there is, one gradient a step, and common in learning energies, where short chains matter more than
 exact ones. :class:`MALA` accepts x′ with the Metropolis–Hastings probability and is exact (Roberts and Tweedie,
 1996); its best acceptance is 0.574 in high dimensions (Roberts and Rosenthal, 1998). The kernel is BlackJAX's,
-which knows no mass: it runs on x/√m, which is the same.
+which has no mass: it runs on x/√m, which is equivalent.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Langevin(AbstractGradientSampler):
         step_size: ε, relative to the inverse mass; the variances of a Gaussian come out about ε/2 too large.
         target: would-be acceptance that the step size adapts to.
         inverse_mass: diagonal of the inverse mass matrix; None begins with the variances of the starting points.
-        adaptive: adapt step size and inverse mass (whenever the user of the sampler asks for it). False takes
+        adaptive: adapt step size and inverse mass (whenever the caller of the sampler requests it). False takes
             ``step_size`` and ``inverse_mass`` (ones if None) as they are.
     """
 
@@ -88,7 +88,7 @@ class MALA(AbstractGradientSampler):
         step_size: ε at the start, relative to the inverse mass.
         target: acceptance that the step size adapts to.
         inverse_mass: diagonal of the inverse mass matrix; None begins with the variances of the starting points.
-        adaptive: adapt step size and inverse mass (whenever the user of the sampler asks for it).
+        adaptive: adapt step size and inverse mass (whenever the caller of the sampler requests it).
     """
 
     mass_power: ClassVar[float] = 1.0

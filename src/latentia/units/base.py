@@ -19,6 +19,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from latentia.core.hooks import hook
 from latentia.core.model import AbstractPosterior, Scalar
 from latentia.core.space import Space
 from latentia.ops.arrays import float_type
@@ -79,15 +80,18 @@ class AbstractUnits(eqx.Module):
     def biased(self, field: Field) -> Self:
         """The layer with a constant field taken into its biases: E(x) − s(x)·I, up to a constant."""
 
+    @hook
     def standardised(self, x: Float[Array, "batch *shape"]) -> Self:
         """The layer with its fixed scale read off a batch; only real-valued units have one."""
         del x
         return self
 
+    @hook
     def projected(self) -> Self:
         """The layer with its parameters inside their range; only scales have one."""
         return self
 
+    @hook
     def stiffness(self) -> Field:
         """The standard deviation of s(x) under a fixed field; only unbounded units need it."""
         return jnp.ones(self.n_statistics, float_type(self))

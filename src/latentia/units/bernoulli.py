@@ -61,7 +61,7 @@ class Bernoulli(AbstractUnits):
         return -(self.bias @ self.mean(field))
 
     def sample(self, field: Field, *, key: PRNGKeyArray) -> Field:
-        """Independent coin flips."""
+        """Independent Bernoulli samples."""
         p = self.mean(field)
         return (jax.random.uniform(key, p.shape, p.dtype) < p).astype(p.dtype)
 

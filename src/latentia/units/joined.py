@@ -1,7 +1,7 @@
 """Several layers side by side as one: E(x) = Σ E_p(x_p), Γ(I) = Σ Γ_p(I_p).
 
 A value is the tuple of the parts' values and the statistic is the parts' statistics end to end, so that a machine
-between two layers may see several kinds of units at once: pixels or features next to a softmax group for the label
+between two layers may have several kinds of units at once: pixels or features next to a softmax group for the label
 (Hinton, Osindero and Teh, 2006; Larochelle and Bengio, 2008).
 """
 

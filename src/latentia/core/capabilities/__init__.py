@@ -1,7 +1,7 @@
-"""What a model may be able to do: one abstract class for each thing.
+"""The capabilities of models: one abstract class for each.
 
-The rule is "implement these methods, get those algorithms". Each class says in ``gives`` what its methods are good
-for; :func:`table` lists them all, and the documentation shows that list.
+A model that implements the methods of a class can be used with the algorithms that need it. ``gives`` describes the
+use of the methods; :func:`table` lists all classes, and the documentation shows that list.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ __all__ = [
 
 
 def methods(capability: type[AbstractModel]) -> list[str]:
-    """What a capability asks a model to write, beyond what every model writes."""
+    """The methods that a capability requires of a model, besides those of every model."""
     return sorted(set(capability.__abstractmethods__) - set(AbstractModel.__abstractmethods__))
 
 

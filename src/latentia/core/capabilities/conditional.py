@@ -14,7 +14,7 @@ class Conditional(AbstractModel):
     An example is the dictionary ``{"y": …, "c": …}``, in ``x_space`` and in every batch, so that a context travels
     with its row. ``energy`` takes such an example; it may differ from the energy of ``given(c)`` by a function of
     c, which log Z(c) takes up. What a conditional model can do is what ``given(c)`` can do, the same for every c:
-    :mod:`latentia.core.conditioning` asks it row by row.
+    :mod:`latentia.core.conditioning` calls it row by row.
     """
 
     gives: ClassVar[str] = "p(y | c): contrastive learning, samples and likelihoods with a context for every row"

@@ -77,7 +77,7 @@ class LinearSplit(AbstractModel):
     """E(x, z) = ½‖s(x) − Dz‖² + penalty(z) with a linear operator D: least squares, and a known proximal map.
 
     The code of x is the z that minimises E, a value of the operator's code space. Where D is a matrix,
-    :class:`ProxSplit` asks for less.
+    :class:`ProxSplit` requires less.
     """
 
     gives: ClassVar[str] = "sparse inference and dictionary steps over any linear operator, transform"
@@ -135,7 +135,7 @@ class MeanField(AbstractModel):
 
     @abc.abstractmethod
     def guess(self) -> AbstractPosterior:
-        """Where to start."""
+        """The starting point."""
 
     @abc.abstractmethod
     def refine(self, q: Any) -> AbstractPosterior:

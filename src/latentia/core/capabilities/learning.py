@@ -46,7 +46,7 @@ class Bounded(AbstractModel):
 
     @abc.abstractmethod
     def margin_message(self) -> str:
-        """What the bound is and what to do when it is broken."""
+        """The bound, and what to do if it is violated."""
 
 
 class MStep(AbstractModel):
@@ -121,7 +121,7 @@ class Relative(Normalised):
 
     @abc.abstractmethod
     def tuned(self, x: Any, weights: Float[Array, " n"] | None) -> Self:
-        """The model with what is chosen by rule, not by slope, chosen for a batch; itself if there is nothing."""
+        """The model with the choices that a rule makes for a batch, without gradients; itself if there are none."""
 
 
 class Initialised(AbstractModel):

@@ -54,7 +54,7 @@ class ExactSampler(AbstractModel):
 class Starts(AbstractModel):
     """There is a broad, cheap distribution from which chains on F(x) may start.
 
-    For models that know where their data are (a mean and a scale inside them); chains of others start at a standard
+    For models that contain the location of their data (a mean and a scale); chains of others start at a standard
     normal and must find the way.
     """
 

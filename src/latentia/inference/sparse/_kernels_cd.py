@@ -13,7 +13,7 @@ All is scaled so that every atom has norm 1 (with its ridge, if there is one). F
 
 Every part lowers the objective, so that no set of atoms with its signs comes back. The end is judged in float64: g,
 the duality gap and a bound of all rounding errors in them. Signals that float32 or the factor cannot bring to the
-tolerance (more atoms than dimensions, nearly dependent ones) go on with plain coordinate sweeps.
+tolerance (more atoms than dimensions, nearly dependent ones) continue with plain coordinate sweeps.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _settle(bounds, low, high, support, sign, z, t, w, y, inverse, factor, n):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _worst(g, a, nonnegative, high):
-    """The idle atom whose correlation exceeds its threshold most, and the step it asks for (0: there is none)."""
+    """The idle atom whose correlation exceeds its threshold most, and its step (0: there is none)."""
     most, at = 0.0, 0
     for k in range(g.shape[0]):
         over = (g[k] if nonnegative else abs(g[k])) - a[k]

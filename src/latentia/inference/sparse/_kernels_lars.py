@@ -5,7 +5,7 @@ On a piece of the path the atoms in use S keep their signs s, and g_S = λ a_S s
     z_S ← z_S + γ u,   g ← g − γ v,   G_SS u = a_S s,   v = Σ_{i∈S} uᵢ G_i,
 
 until an idle atom reaches its bound, |gⱼ| = λ aⱼ, and joins; a coefficient reaches zero, and leaves (the lasso's
-change to least-angle regression); or λ is as low as it was asked to be. The Cholesky factor of G_SS grows and
+change to least-angle regression); or λ reaches its lower limit. The Cholesky factor of G_SS grows and
 shrinks along. At the end z_S = G_SS⁻¹(c_S − λ a_S s) is solved afresh, so that rounding does not add up over the
 path.
 

@@ -1,8 +1,9 @@
 """Pieces of signals on the host: memory stays bounded however many there are, and codes leave as CSR rows.
 
 Every piece is worked on by one thread from its signals to its codes: correlations with the atoms, the solver,
-packing. The kernels hold no lock of Python's, so that plain threads run them side by side; a kernel sees one signal
-at a time, so that its code is the same in any piece, beside any other signal and in any thread, to the last bit.
+packing. The kernels hold no lock of Python's, so that plain threads run them side by side; a kernel handles one
+signal at a time, so that its code is the same in any piece, beside any other signal and in any thread, to the last
+bit.
 """
 
 from __future__ import annotations

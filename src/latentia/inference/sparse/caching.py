@@ -1,4 +1,4 @@
-"""Compiling with a cache on disk that knows all kernels, not only the file at hand.
+"""Compiling with a cache on disk that depends on all kernels, not only on the current file.
 
 Numba keeps the machine code of a function until the function's own file changes. Kernels, however, inline functions
 and freeze constants of other kernel files: after an edit or an upgrade there, the old code would go on being used.

@@ -27,7 +27,7 @@ class Codes:
         gaps: relative duality gap of each signal, gap / ½‖x‖², an upper bound on how far its objective lies above
             the least one; NaN where the penalty is not convex and for the pursuits.
         n_iter: iterations of each signal (coordinate steps, steps of the path, atoms chosen …).
-        converged: whether each signal reached what was asked of it.
+        converged: whether each signal reached the required accuracy.
     """
 
     values: Any

@@ -46,7 +46,7 @@ METHODS: dict[str, tuple[str, ...]] = {
 }
 
 PURSUITS = ("omp", "ols")
-#: Methods of proximal steps, which know a dictionary only as a linear operator.
+#: Methods of proximal steps, which use a dictionary only as a linear operator.
 STEPS = ("ista", "fista", "iht")
 PROXIMAL = (*STEPS, "working")
 
@@ -287,7 +287,7 @@ def _proximal(
         penalty = L1(penalty)
     if method == "working":
         if init is not None:
-            raise ParameterError("'working' starts from nothing: leave init out, or use 'cd', 'ista' or 'fista'.")
+            raise ParameterError("'working' starts from zero: leave init out, or use 'cd', 'ista' or 'fista'.")
         return _working(x, atoms, penalty, tol, max_iter, output)
     chosen: Any = method if method in PROXIMAL else "fista"
     options = {"tol": tol, "max_iter": max_iter, "init": init, "n_nonzero": n_nonzero, "output": output}
@@ -330,7 +330,7 @@ def _warn(codes: Codes, aim: str) -> None:
     names = ", ".join(map(str, unsolved[:5])) + (" …" if len(unsolved) > 5 else "")
     warnings.warn(
         f"{len(unsolved)} of {len(codes.converged)} signals did not reach {aim}{reached}: {names}. Raise max_iter, "
-        "or ask for less.",
+        "or lower the required accuracy.",
         ConvergenceWarning,
         stacklevel=3,
     )

@@ -51,7 +51,7 @@ def lars_path(
     Args:
         x: one signal, (d,).
         D: the dictionary, (K, d), atoms in rows.
-        alpha_min: where to stop; 0 goes on to the least-squares fit.
+        alpha_min: end of the path; 0 continues to the least-squares fit.
         nonnegative: only codes z ≥ 0.
         weights: a positive factor of α for every atom; None for ones.
         max_iter: most corners.

@@ -56,7 +56,7 @@ def complete_signals(
     if X.ndim != 2 or known.shape != X.shape or D.ndim != 2 or D.shape[1] != X.shape[1]:
         raise DataError(f"Signals {X.shape}, mask {known.shape} and dictionary {D.shape} do not fit together.")
     if not known.any(axis=1).all():
-        raise DataError("A signal has no known value at all: there is nothing to go by.")
+        raise DataError("A signal has no known value, so it cannot be coded.")
     x, columns = np.ascontiguousarray(X, np.float32), np.ascontiguousarray(D.T, np.float32)
     if not (np.isfinite(x).all() and np.isfinite(columns).all()):
         raise DataError("Signals and atoms must be finite; put any number where a value is unknown.")

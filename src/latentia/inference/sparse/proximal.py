@@ -388,7 +388,7 @@ def least_batch(problem: Problem) -> int:
 
 
 def batch_size(n: int, least: int | None = None) -> int:
-    """The least power of two that holds n signals, and at least :data:`LEAST_BATCH` unless told otherwise."""
+    """The least power of two that holds n signals, and at least :data:`LEAST_BATCH` by default."""
     return max(LEAST_BATCH if least is None else least, 1 << max(n - 1, 0).bit_length())
 
 

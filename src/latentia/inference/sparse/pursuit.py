@@ -28,7 +28,7 @@ def stopping(n: int, n_atoms: int, n_features: int, n_nonzero: Any, error: Any) 
     """
     if n_nonzero is None and error is None:
         raise ParameterError(
-            "A pursuit must know when to stop: give n_nonzero (how many atoms), error (the squared norm of the "
+            "A pursuit needs a stopping rule: give n_nonzero (how many atoms), error (the squared norm of the "
             "residual that is good enough), or both."
         )
     if error is None:
@@ -54,7 +54,7 @@ def check_n_nonzero(n_nonzero: Any, n_atoms: int) -> None:
         raise ParameterError(f"n_nonzero must be a positive integer, got {n_nonzero!r}.")
     if int(n_nonzero) > n_atoms:
         raise ParameterError(
-            f"n_nonzero={n_nonzero} asks for more atoms than the dictionary has ({n_atoms}): lower it or add atoms."
+            f"n_nonzero={n_nonzero} is more than the {n_atoms} atoms of the dictionary: lower it or add atoms."
         )
 
 

@@ -1,6 +1,7 @@
 """A penalty as plain numbers: thresholds and ridges per atom, which is what compiled solvers read.
 
-Every convex separable penalty here is Σⱼ aⱼ|zⱼ| + ½ bⱼ zⱼ², with zⱼ ≥ 0 if asked; a group penalty is Σ_g a_g‖z_g‖₂.
+Every convex separable penalty here is Σⱼ aⱼ|zⱼ| + ½ bⱼ zⱼ², with zⱼ ≥ 0 if required; a group penalty is Σ_g
+a_g‖z_g‖₂.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ def terms_of(penalty: Any, n_atoms: int) -> Terms:
         return Terms("l0", alpha * factors, none, nonnegative)
     if name == "Lq":
         return Terms("lq", alpha * factors, none, nonnegative, power=float(spec.q))
-    raise ParameterError(f"{name} is no penalty that the sparse solvers know: L1, ElasticNet, Group, L0 or Lq.")
+    raise ParameterError(
+        f"The sparse solvers do not support the penalty {name}. Use L1, ElasticNet, Group, L0 or Lq."
+    )
 
 
 def _group_terms(penalty: Any, alpha: float, weights: Any, nonnegative: bool, n_atoms: int) -> Terms:

@@ -1,6 +1,6 @@
 """Encoders that guess sparse codes in a fixed number of operations.
 
-Both answer what ½‖x − zD‖² + α‖z‖₁ asks for, without iterating until it is solved:
+Both approximate the minimiser of ½‖x − zD‖² + α‖z‖₁ without iterating to convergence:
 
     PSD      f(x) = g ⊙ tanh(xWᵀ + b),   or   soft(xWᵀ + b, θ)                (Kavukcuoglu et al., 2008)
     LISTA    z_{k+1} = soft(x W_kᵀ + z_k S_kᵀ, θ_k),   z_0 = 0                (Gregor and LeCun, 2010)

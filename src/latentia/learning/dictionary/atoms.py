@@ -4,7 +4,7 @@ Given codes Z of signals X, the least-squares part is a quadratic function of th
 
     ½‖X − ZD‖² = ½ tr(DᵀAD) − tr(DᵀB) + ½‖X‖²,      A = ZᵀZ,  B = ZᵀX,
 
-so that A and B are all that an update needs to know of the signals. Its minimum over one atom with the others held,
+so that an update needs only A and B of the signals. Its minimum over one atom with the others held,
 
     d_j ← Π(d_j + (b_j − a_j D)/A_jj),
 

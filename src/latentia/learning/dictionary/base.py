@@ -40,7 +40,7 @@ class Usage(eqx.Module):
         return cls(zeros, jnp.zeros((), atoms.dtype), jnp.zeros((), jnp.int32))
 
     def judged(self, n: float, sums: Statistics) -> np.ndarray | None:
-        """How much every atom is used, if there are enough signals to tell, a batch of n included; else None.
+        """The use of every atom, if there are enough signals to estimate it, a batch of n included; else None.
 
         A signal of weight two is two signals.
 

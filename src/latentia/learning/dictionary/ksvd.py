@@ -79,7 +79,7 @@ def ksvd_step(
         D: atoms (K, d) of length one; anything else is scaled to it, and the codes with it.
         exact: the best rank-one approximation by a singular value decomposition instead of one power step. It
             cannot be had with coefficients or atoms that must not be negative.
-        weights: of the signals; all alike by default.
+        weights: of the signals; equal by default.
         nonnegative_codes: keep coefficients at or above zero.
         nonnegative_dictionary: keep atoms at or above zero.
         replace: give unused and doubled atoms a new start.

@@ -5,8 +5,8 @@ Each batch adds its codes to the statistics
     A ← β_t A + Σ zᵀz,    B ← β_t B + Σ zᵀx,    β_t = (1 − 1/t)^ρ_t,    ρ_t = min(ρ, 1 + t/15),
 
 and one pass of block coordinate descent over the atoms lowers the quadratic function that they stand for. ρ is how
-fast old codes, found with worse atoms, are forgotten: at 0 all count alike, otherwise mostly those of the last
-1/(1 + ρ) of the way. The first batches are too few to forget any of them, hence the slow beginning.
+fast the weight of old codes, found with worse atoms, decays: at 0 all count equally, otherwise mostly those of the
+last 1/(1 + ρ) of the way. At the start the decay is slow, because there are only a few batches.
 
 Because codes follow atoms and atoms codes, both drift slowly in one direction. Codes are therefore found ahead of
 where the atoms are, at Π(2D − D̄) with D̄ a running mean of the last atoms (an eighth of all batches), which takes

@@ -1,4 +1,4 @@
-"""Updates that see the whole batch and remember nothing: gradient steps, optimal directions and K-SVD.
+"""Updates from the whole batch, without state: gradient steps, optimal directions and K-SVD.
 
 Gradient (Olshausen and Field, 1996): one step against the slope of the least-squares part, then back to the allowed
 atoms,
@@ -41,7 +41,7 @@ class WholeState(eqx.Module):
 
 
 class Whole(DictionaryLearner):
-    """An update that remembers nothing but the codes of a batch of all rows."""
+    """An update whose only state is the codes of a batch of all rows."""
 
     warm: eqx.AbstractVar[bool]
 
@@ -121,7 +121,7 @@ class OptimalDirections(Whole):
     def update(
         self, D: np.ndarray, X: np.ndarray, codes: Any, weights: Any, sums: Statistics, state: WholeState
     ) -> WholeState:
-        """Least squares, then passes over the atoms until the error settles."""
+        """Least squares, then passes over the atoms until the error converges."""
         del X, codes, weights
         before = sums.error(D)
         best = project(_least_squares(sums, D), constraint=self.constraint, nonnegative=self.nonnegative)

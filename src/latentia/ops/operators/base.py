@@ -1,4 +1,4 @@
-"""What an operator is, the matrix, and what can be found out about any operator."""
+"""The interface of operators, the matrix, and functions of any operator."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def as_operator(D: Any) -> LinearOperator:
 
 
 def largest_eigenvalue(operator: LinearOperator, *, tol: float = SETTLED, max_cycles: int = CYCLES) -> Scalar:
-    """λ_max(DᵀD) by iteration, for operators that do not know it in closed form.
+    """λ_max(DᵀD) by iteration, for operators without a closed form.
 
     Let A be the smaller of DᵀD and DDᵀ, which have the same largest eigenvalue. The plain power iteration
     v ← Av/‖Av‖ is slow where eigenvalues lie close together, as those of convolutions do. So every cycle takes the

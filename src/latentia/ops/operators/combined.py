@@ -1,4 +1,4 @@
-"""Operators made of others: one after the other, added, and seen through a mask."""
+"""Operators made of others: compositions, sums, and masked operators."""
 
 from __future__ import annotations
 

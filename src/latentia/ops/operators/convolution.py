@@ -22,7 +22,7 @@ class Convolution(LinearOperator):
     """Dz = Σ_m f_m ∗ z_m: every filter at all places, x[i, c] = Σ_{m, a} f_m[a, c] z[i − a + o, m].
 
     Signals are laid out as images are, channels last: ``(h, w)``, or ``(h, w, c)`` with channels; codes are maps
-    ``(p, q, m)``. One and three spatial axes work alike.
+    ``(p, q, m)``. One and three spatial axes work in the same way.
 
     Args:
         filters: (m, *taps), or (m, *taps, c) with channels: one filter a row.

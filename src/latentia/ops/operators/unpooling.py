@@ -1,4 +1,4 @@
-"""Unpooling: what a pooling with switches has for an adjoint."""
+"""Unpooling: the adjoint of a pooling with switches."""
 
 from __future__ import annotations
 
