@@ -375,6 +375,15 @@ def test_the_estimator_with_every_inference(inference, tmp_path):
     assert coder.sample(3, random_state=0).shape == (3, 4)
 
 
+def test_annealing_of_the_likelihood_reaches_the_starts():
+    X = bar_rows(60, 2, 0.3)
+    small = {"n_annealing": 3, "n_init": 1, "n_epochs": 1, "temperature": 4.0, "random_state": 0}
+    hot, sparse = (BinarySparseCoding(4, annealed=name, **small).fit(X) for name in ("posterior", "likelihood"))
+    assert np.abs(hot.components_ - sparse.components_).max() > 1e-3
+    with pytest.raises(UnknownNameError, match="likelihood"):
+        BinarySparseCoding(4, annealed="prior").fit(X)
+
+
 def test_an_interrupted_run_goes_on_with_the_same_bits(tmp_path):
     X = bar_rows(60, 2, 0.3)
     small = {"n_components": 4, "n_annealing": 2, "n_init": 1, "random_state": 0, "tol": 0.0}

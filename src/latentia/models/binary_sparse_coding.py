@@ -89,15 +89,15 @@ class BinarySparseCoding(BatchEstimator):
     annealed: Annealed = param(
         default="posterior",
         check=checks.one_of(*get_args(Annealed)),
-        doc='what the temperature is of: the whole "posterior", or the "likelihood" alone, which keeps codes '
-        "sparse while hot: for patches of photographs, with a temperature of 4.",
+        doc='what the temperature applies to: the whole "posterior", or the "likelihood" alone, which keeps codes '
+        "sparse while the temperature is high (for image patches, together with a temperature of 4).",
     )
     n_annealing: int = param(default=50, check=checks.integer(0), doc="EM steps until the temperature is 1.")
     n_init: int = param(
         default=4,
         check=checks.integer(1),
         doc="annealed starts, on up to 4096 rows each (100 per atom, if that is more); the one with the best bound "
-        "goes on with all rows.",
+        "is continued with all rows.",
     )
     n_epochs = changed(default=300)
     random_state = changed(doc="seed of the start.")
