@@ -197,7 +197,7 @@ def test_another_error_closes_the_log_too():
 def test_a_log_that_fails_costs_a_warning_and_not_the_run():
     plain = RBM(**SMALL).fit(X)
     broken = Fake(fail=("write",))
-    with pytest.warns(RuntimeWarning, match="training goes on without it: OSError: disk full") as caught:
+    with pytest.warns(RuntimeWarning, match="training continues without it: OSError: disk full") as caught:
         rbm = RBM(**SMALL, callbacks=[broken]).fit(X)
     assert len(caught) == 1  # and not one for every row
     np.testing.assert_array_equal(rbm.model_.weights, plain.model_.weights)

@@ -64,7 +64,7 @@ def test_every_stop_tells_a_figure_that_is_kept(finished: tuple[Path, list[str]]
     for name in ("boltzmann", "autoencoder"):
         said = f"{kept[name]['log_likelihood']['estimate']:.2f} nats"
         assert any(said in line for line in lines)
-        assert any(f"reaches {kept[name]['log-likelihood of independent pixels']:.2f}" in line for line in lines)
+        assert any(f"reach {kept[name]['log-likelihood of independent pixels']:.2f}" in line for line in lines)
     sparse = kept["sparse"]
     held_out = np.load(folder / "patches.npz")["X_test"].reshape(-1, 100)
     codes = latentia.load(folder / "sparse" / "model.safetensors").transform(held_out)

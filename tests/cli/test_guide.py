@@ -51,7 +51,7 @@ def test_help_fits_the_terminal(shell: Shell, monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setenv("COLUMNS", str(columns))
     for words in PAGES:
         lines = shell.ok(*words, "--help").splitlines()
-        assert max(map(len, lines)) <= columns, words
+        assert max(len(line.rstrip()) for line in lines) <= columns, words  # click ends some lines with a space
 
 
 def test_a_long_example_is_broken_where_a_shell_allows(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

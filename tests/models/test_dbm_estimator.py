@@ -246,7 +246,7 @@ def test_partial_fit_knows_labels_by_their_names(data):
     rows = Examples(X[later])
     learned = dbm._to_learn(rows, dbm._more_targets(rows, y[later]), dbm.model_.x_space)
     assert learned.parts.label[:4].tolist() == [1, 2, 1, 2]
-    assert dbm._more_rows(X[:1], ["c"])[:, -1].tolist() == [2]  # one class is enough to go on with
+    assert dbm._more_targets(Examples(X[:1]), ["c"]).tolist() == [2]  # one class is enough to go on with
     with pytest.raises(DataError, match="'z'"):
         dbm.partial_fit(X, np.where(later, y, "z"))
     with pytest.raises(DataError, match="label"):

@@ -153,7 +153,9 @@ def test_joined_layers_do_what_their_parts_do():
     close(joined.statistic(one), np.concatenate(each("statistic", one)), tolerance=1e-12)
     close(joined.mean_statistic(field), np.concatenate(each("mean_statistic", ends)), tolerance=1e-12)
     close(
-        joined.stiffness(), np.concatenate([part.stiffness() * part.unbounded for part in parts]), tolerance=1e-12
+        joined.stiffness(),
+        np.concatenate([part.stiffness() * float(part.unbounded) for part in parts]),
+        tolerance=1e-12,
     )
     close(flat([v[None] for v in joined.mean(field)]), flat([v[None] for v in each("mean", ends)]))
     for method, argument, arguments in (

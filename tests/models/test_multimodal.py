@@ -160,7 +160,7 @@ def test_wrong_structure_is_explained(change, X, error, message):
     ("X", "message"),
     [
         ({"middle": np.zeros((2, 3))}, "'left', 'right'"),
-        ({}, "nothing"),
+        ({}, "parts none"),
         ({"left": np.zeros((2, 4))}, "3 columns"),
         ({"left": np.full((2, 3), np.nan)}, "finite"),
         ({"left": np.full((2, 3), 0.5)}, "binary units"),
