@@ -70,7 +70,7 @@ def test_every_stop_tells_a_figure_that_is_kept(finished: tuple[Path, list[str]]
     codes = latentia.load(folder / "sparse" / "model.safetensors").transform(held_out)
     assert sparse["atoms in use"] == pytest.approx((codes != 0).sum(axis=1).mean())
     assert any(f"{sparse['atoms in use']:.1f} of 4 atoms" in line for line in lines)
-    assert any(f"AUC {kept['deep-energy']['AUC against Gaussian noise']:.3f}" in line for line in lines)
+    assert any(f"AUC of {kept['deep-energy']['AUC against Gaussian noise']:.3f}" in line for line in lines)
 
 
 def test_a_finished_demo_is_gone_through_without_training(
