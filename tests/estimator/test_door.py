@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from latentia import PPCA, RBM, Autoencoder, DictionaryLearning, FieldsOfExperts, GaussianModel, MultimodalDBM
 from latentia.core.errors import DataError, ParameterError
 from latentia.estimator import door
+from latentia.ops.examples import Examples
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(24, 6)).astype(np.float32)
@@ -57,6 +58,16 @@ def test_every_kind_of_rows_teaches_the_same(kind, tmp_path):
     np.testing.assert_array_equal(found.transform(rows), plain.transform(X))
     if kind in ("pandas", "polars"):
         assert found.feature_names_in_.tolist() == list("abcdef")
+
+
+def test_examples_are_checked_like_anything_else():
+    found = fitted(Examples(X))
+    assert found.n_features_in_ == 6
+    np.testing.assert_array_equal(found.transform(Examples(X)), fitted(X).transform(X))
+    with pytest.raises(ValueError, match="NaN"):
+        fitted(Examples(np.where(X > 2, np.nan, X)))
+    with pytest.raises(ValueError, match="6 features"):
+        found.transform(Examples(X[:, :2]))
 
 
 def test_a_tensor_elsewhere_is_refused():

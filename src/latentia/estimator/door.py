@@ -31,8 +31,9 @@ def accept(estimator: Any, X: Any, *, reset: bool) -> Examples:
         X: the user's data.
         reset: whether the number of features is learned from the data, or checked.
     """
-    if isinstance(X, Examples):
-        return X
+    if isinstance(X, Examples):  # checked like anything else
+        found = accept(estimator, X.data.parts, reset=reset)
+        return Examples(found.parts, X.item_shape or found.item_shape)
     if isinstance(X, Mapping) and not issparse(X):
         return _parts(estimator, X, reset=reset)
     data: Any = _detached(X)
